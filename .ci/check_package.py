@@ -120,14 +120,14 @@ def use(folder: Path, wheel: Path) -> None:
     polyadic = python.with_name("polyadic")
     run(polyadic, "--version", cwd=work)
     run(polyadic, "--help", cwd=work, quiet=True)
-    run(polyadic, "run", "--seeds", "1", "--rank", "4", "--out", "plain", cwd=work, quiet=True)
+    run(polyadic, "run", "--rank", "4", "--out", "plain", cwd=work, quiet=True)
     say("install with plots")
     install(python, f"polyadic[report] @ {wheel.resolve().as_uri()}", *pins)
     blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL | re.MULTILINE)
     if not blocks:
         raise SystemExit("README.md has no Python code block")
     run(python, "-c", EXAMPLE, *blocks, cwd=work)
-    run(polyadic, "run", "--seeds", "1", "--rank", "4", "--out", "run", cwd=work)
+    run(polyadic, "run", "--rank", "4", "--out", "run", cwd=work)
     for name in ("plain/results.json", "run/results.json", "run/report.html"):
         if not (work / name).stat().st_size:
             raise SystemExit(f"polyadic run wrote an empty {name}")

@@ -18,7 +18,7 @@ from PIL import Image
 from polyadic import ATD, SALS, plot
 from polyadic.augment import Bandpass, Jitter
 from polyadic.data import Windows, synthetic
-from polyadic.plot.style import PALETTE, new_figure, panel
+from polyadic.plot.style import PALETTE, new_figure
 from polyadic.spectral import STFT
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # `paper` is in no installed package
@@ -136,16 +136,17 @@ def missing() -> Any:
     lines = {"polyadic": "polyadic"} | {f"{name}, nearest windows": f"{name}, nearest imputation" for name in rivals}
     sets = [name for name in SETS if any(row.get("set") == name for row in rows)]
     figure = new_figure(height=300, margin_t=70)
+    figure.set_subplots(1, len(sets), subplot_titles=[SETS[name] for name in sets], horizontal_spacing=0.03)
+    figure.update_annotations(font_size=13)
     for number, name in enumerate(sets):
-        found, ends = means(rows, name), [number / len(sets) + 0.015, (number + 1) / len(sets) - 0.015]
-        where = panel(figure, number, {"domain": ends, "nticks": 6}, {"range": [0, 100]})
+        found = means(rows, name)
         for index, (title, method) in enumerate(lines.items()):
             counts = {0: "clean"} | {int(fault.split()[0]): fault for fault in found[method] if "channels" in fault}
             style = {"color": PALETTE[index], "width": 3 if method == "polyadic" else 1.5}
             y = [found[method][fault] for fault in counts.values()]
-            figure.add_scatter(x=[*counts], y=y, name=title, line=style, mode="lines", showlegend=number == 0, **where)
-        place = {"xref": f"{where['xaxis']} domain", "yref": "paper", "x": 0, "y": 1}
-        figure.add_annotation(text=SETS[name], xanchor="left", yanchor="bottom", showarrow=False, **place)
+            line = {"name": title, "line": style, "mode": "lines", "showlegend": number == 0}
+            figure.add_scatter(x=[*counts], y=y, row=1, col=number + 1, **line)
+    figure.update_xaxes(nticks=6).update_yaxes(range=[0, 100])
     figure.update_layout(yaxis_title_text="balanced accuracy, %", legend_y=1.12)
     figure.update_layout({f"xaxis{len(sets) // 2 + 1}_title_text": "number of missing channels"})
     return figure

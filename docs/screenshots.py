@@ -25,7 +25,7 @@ from PIL import Image
 from polyadic import CPD, report
 from polyadic.data import Windows, split
 from polyadic.explain import components
-from polyadic.plot.electrodes import position
+from polyadic.explain.electrodes import position
 
 ROWS = ("Fp1 Fp2", "F7 F3 Fz F4 F8", "T7 C3 Cz C4 T8", "P7 P3 Pz P4 P8", "O1 O2")
 CHANNELS = " ".join(ROWS).split()

@@ -5,8 +5,10 @@ three subject-wise splits.
 """
 
 import numpy as np
+import pandas as pd
+import plotly.express as px
 
-from polyadic import ATD, CPD, plot
+from polyadic import ATD, CPD
 from polyadic.augment import Bandpass, Compose, Jitter
 from polyadic.baselines import MiniRocket, PCAFeatures, StatisticsFeatures
 from polyadic.data import split, synthetic
@@ -51,9 +53,8 @@ for name, scores in accuracy.items():
     print(
         f"{name:12s} {np.mean(scores):5.1f} %   ({np.min(scores):.1f} to {np.max(scores):.1f})"
     )
-plot.comparison(
-    {
-        name: (np.mean(scores), np.min(scores), np.max(scores))
-        for name, scores in accuracy.items()
-    }
+px.strip(
+    pd.DataFrame(accuracy),
+    orientation="h",
+    labels={"value": "accuracy (%)", "variable": ""},
 ).show()

@@ -9,7 +9,7 @@ from sklearn.base import clone
 from polyadic import CPD, match, plot
 from polyadic.data import Windows
 from polyadic.explain import expression
-from polyadic.plot.electrodes import position
+from polyadic.explain.electrodes import position
 
 # %%
 # Synthetic EEG: occipital alpha that is strong with closed eyes, a mu rhythm over the left motor cortex that disappears
@@ -47,7 +47,7 @@ frequencies = model.axes()[1].positions
 peaks = [float(frequencies[column.argmax()]) for column in model.factors_[1].T]
 alpha = int(np.abs(np.array(peaks) - 10).argmin())
 print(f"peaks of the components: {', '.join(f'{peak:g} Hz' for peak in peaks)}")
-plot.channels(model, alpha, windows).show()
+plot.profile(model, alpha, 0, windows).show()
 
 # %%
 # How strong it is in each condition: its expression in dB, relative to the level of each window.

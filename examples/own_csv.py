@@ -50,5 +50,5 @@ for row in range(42, 48):
     )
 
 # %%
-# Without labels, the windows of the mill form two groups in the first two features, which have the largest variance:
-plot.features(Z[:, :2], windows, colour="subject").show()
+# Without labels, the windows of the mill form two groups in a map of the features:
+plot.features(Z, windows, colour="subject").show()

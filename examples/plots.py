@@ -51,7 +51,7 @@ plot.components(model, windows).show()
 # The profiles of one component: where, at which frequencies, and when. Components are numbered from 0 in code and from
 # 1 in figures.
 alpha = int(np.argmax([column[3] for column in model.factors_[0].T]))
-plot.channels(model, alpha, windows).show()
+plot.profile(model, alpha, 0, windows).show()
 plot.profile(model, alpha, 1, windows).show()
 plot.profile(model, alpha, 2, windows).show()
 
@@ -72,11 +72,9 @@ plot.signals(windows, strongest[:1], points=128, centre=100).show()
 # %%
 # Accuracy on new subjects: cross-validation by subject, the confusion matrix, and the score of each subject.
 result = cross_validate(model, windows, transductive=True)
-codes = {name: code for code, name in enumerate(stages)}
-predicted = np.array([codes[name] for name in result.predicted[0]])
-plot.confusion(windows.label[result.rows], predicted, stages).show()
+plot.confusion(result.confusion, result.classes).show()
 scores = {name: row["balanced_accuracy"] for name, row in result.per_subject.items()}
-plot.subjects(scores, "balanced accuracy", result.chance).show()
+plot.subjects(scores, result.chance).show()
 
 # %%
 # The night of one subject: stages predicted by a probe trained on the other subjects, true stages, and components.
@@ -85,14 +83,9 @@ strengths = np.column_stack(
     [level(model, windows), expression(model, windows, relative=True)]
 )  # in dB
 names = ["level", *(f"component {number + 1}" for number in range(4))]
-plot.timeline(windows[one], predicted[one], strengths=strengths[one], names=names).show()
+predicted = result.predicted[0][one[result.rows]]
+plot.timeline(windows[one], predicted, strengths=strengths[one], names=names).show()
 
 # %%
-# The input of a classifier: statistics that differ between classes, and a map.
-Z = model.transform(windows)
-plot.statistics(model, Z, windows.label, stages).show()
-plot.features(Z, windows, standardise=False).show()
-
-# %%
-# A comparison of methods.
-plot.comparison({"ATD": (93.0, 91.0, 95.0), "SALS": (92.0, 90.0, 94.0)}).show()
+# A map of the features.
+plot.features(model.transform(windows), windows).show()

@@ -77,7 +77,6 @@ print(
 
 # %%
 # The predicted and the annotated hypnogram, with the probability of each stage:
-codes = [STAGES.index(stage) for stage in stages]
 columns = [list(classifier.classes_).index(stage) for stage in STAGES]
 probability = classifier.predict_proba(windows[last])[:, columns]
-plot.timeline(windows[last], codes, probability).show()
+plot.timeline(windows[last], stages, probability).show()

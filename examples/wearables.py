@@ -5,6 +5,7 @@ windows without labels, and the probe is tested on new subjects.
 """
 
 import numpy as np
+from sklearn.metrics import confusion_matrix
 
 from polyadic import CPD, plot
 from polyadic.data import Windows, split
@@ -68,5 +69,5 @@ print(
 
 # %%
 # Confusion matrix:
-codes = {name: code for code, name in enumerate(activities)}
-plot.confusion(test.label, [codes[name] for name in predicted], activities).show()
+counts = confusion_matrix(labels_of(test), predicted, labels=activities)
+plot.confusion(counts, activities).show()

@@ -138,7 +138,7 @@ SKIPS = ("fit rates", "fit channels", "fit psg --seconds 30")
 
 MISSING = {
     "edfio": ("fit sleep", "night.edf needs the package edfio, which is not installed: pip install 'polyadic[edf]'"),
-    "wfdb": ("predict m.safetensors ecg/S01/r.hea -o q.atr", "pip install 'polyadic[wfdb]'"),
+    "wfdb": ("fit ecg/S01/r.hea", "pip install 'polyadic[wfdb]'"),
     "mne": (
         "fit vision.vhdr",
         "vision.vhdr needs the package mne, which is not installed: pip install 'polyadic[mne]'",

@@ -11,8 +11,9 @@ from polyadic.augment import Jitter
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
 from polyadic.explain import Components
+from polyadic.explain.electrodes import position, positions
 from polyadic.explain.expression import profiles
-from polyadic.plot.electrodes import interpolated, position, positions
+from polyadic.plot.electrodes import interpolated
 from polyadic.plot.style import short
 from polyadic.spectral import STFT
 
@@ -103,7 +104,7 @@ def test_maps_go_through_the_electrodes_and_never_beyond_their_values():
 
 
 def test_channels_have_a_head_for_each_part_and_other_channels_are_named_below(model, windows):
-    figure = plot.channels(model, 1, windows)
+    figure = plot.profile(model, 1, 0, windows)
     assert [trace.type for trace in figure.data] == ["heatmap", "scatter", "heatmap", "scatter"]
     parts = model.factors_[0][:, 1].reshape(2, 6)
     for head, part in ((1, 0), (3, 1)):
@@ -178,16 +179,12 @@ def test_missing_samples_are_gaps_and_a_missing_channel_leaves_the_others(window
     assert np.array_equal(np.isnan(drawn), np.isnan(X))
 
 
-def test_confusions_are_counted_by_hand():
-    rng = np.random.default_rng(0)
-    y, guess = rng.integers(0, 3, 80), rng.integers(0, 4, 80)
-    trace = plot.confusion(y, guess, ["a", "b", "c", "d"]).data[0]
-    counts = [[sum((y == i) & (guess == j)) for j in range(4)] for i in range(4)]
+def test_confusions_are_coloured_by_their_share_of_the_true_class():
+    counts = np.array([[3, 1, 0], [0, 0, 0], [1.5, 0.5, 2]])
+    trace = plot.confusion(counts, ["a", "b", "c"]).data[0]
     assert np.array_equal(trace.customdata, counts)
-    assert np.allclose(trace.z[:3].sum(axis=1), 100)
-    twice = plot.confusion([0, 0, 1], [[0, 1, 1], [0, 0, 1]]).data[0]  # every window counts once
-    assert twice.customdata.tolist() == [[1.5, 0.5], [0, 1]]
-    assert list(twice.text) == [["1.5", "0.5"], ["0", "1"]]
+    assert trace.z.tolist() == [[75, 25, 0], [0, 0, 0], [37.5, 12.5, 50]]
+    assert list(trace.text[2]) == ["1.5", "0.5", "2"]
 
 
 def test_names_are_plain_text_and_not_too_long():
@@ -208,7 +205,7 @@ def night(**columns) -> Windows:
 
 
 def test_a_timeline_has_a_cell_for_each_window_in_the_row_of_its_class():
-    figure = plot.timeline(night(), predicted=[0, 1, 1, 1, 2, -1])
+    figure = plot.timeline(night(), predicted=["W", "N2", "N2", "N2", "N3", ""])
     predicted, true = figure.data
     assert (predicted.x0, predicted.dx) == (0.25, 0.5)  # minutes
     assert figure.layout.xaxis2.title.text == "time (min)"

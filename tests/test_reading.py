@@ -627,13 +627,12 @@ def test_one_bad_file_of_a_folder_is_skipped_on_request(tmp_path):
     polyadic("fit", "in", "--seconds", 2, "--label", "activity", "--probe", *QUICK, cwd=tmp_path)
     (tmp_path / "in" / "p02.csv").write_text("time,x,y,z,activity\n0,a,b,c,walk\n")
     for command in ("predict", "evaluate"):
-        out = ("-o", f"{command}.csv")
-        failed = polyadic(command, "model.safetensors", "in", *out, cwd=tmp_path, code=1)
+        failed = polyadic(command, "model.safetensors", "in", cwd=tmp_path, code=1)
         assert "p02.csv" in failed.stderr
         assert "--on-error skip" in failed.stderr
-        said = polyadic(command, "model.safetensors", "in", *out, "--on-error", "skip", cwd=tmp_path)
+        said = polyadic(command, "model.safetensors", "in", "--on-error", "skip", cwd=tmp_path)
         assert "left out p02: line 2: cells must be numbers" in said.stderr
-    rows = csv.DictReader((tmp_path / "predict.csv").read_text().splitlines())
+    rows = csv.DictReader((tmp_path / "labels.csv").read_text().splitlines())
     assert {row["recording"] for row in rows} == {"p01", "p03"}
 
 

@@ -70,7 +70,7 @@ def test_the_page_is_below_6_mb_and_loads_without_a_complaint_or_a_request(page,
 
 def test_the_page_has_every_section_and_says_where_it_is_from(page, written):
     found = page.page.locator("main > section").evaluate_all("all => all.map(one => one.id)")
-    assert found == ["result", "components", "timeline", "samples", "probe", "features", "provenance"]
+    assert found == ["result", "components", "timeline", "samples", "probe", "provenance"]
     assert "subjects" in page.page.locator(".beside").inner_text()
     provenance = page.page.locator("#provenance").inner_text()
     for name in ("eeg.npz", "model.safetensors"):

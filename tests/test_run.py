@@ -47,12 +47,9 @@ def test_run_writes_a_table_the_results_a_model_with_a_probe_and_a_report(finish
     printed, out, written = finished
     assert sorted(path.name for path in out.iterdir()) == ["model.safetensors", "report.html", "results.json"]
     assert [entry["method"] for entry in written["summary"]] == METHODS
-    assert [(row["seed"], row["method"]) for row in written["rows"]] == [(0, name) for name in METHODS]
     assert {"command", "commit", "date", "machine", "versions"} <= written.keys()
     assert str(out.parent) not in json.dumps(written)
     for entry in written["summary"]:
-        rows = [row for row in written["rows"] if row["method"] == entry["method"]]
-        assert all(entry[name] == pytest.approx(np.mean([row[name] for row in rows])) for name in HEADS)
         line = " ".join([entry["method"], *(f"{entry[name]:.1f}" for name in HEADS)])
         assert f" {line} " in " ".join(printed.split())
     assert load(out / "model.safetensors").rank == 4

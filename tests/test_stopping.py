@@ -18,7 +18,7 @@ from polyadic import ATD, load
 from polyadic.data import synthetic
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
-LONG = shlex.split("fit w.npz --method atd --rank 4 --batch-size 8 -o m.safetensors")
+LONG = shlex.split("fit w.npz --method atd --rank 4 -o m.safetensors")
 """A fit of which a step takes little and all of it long."""
 
 
@@ -106,7 +106,7 @@ def test_a_fit_of_recordings_resumes_although_they_are_cut_again_and_leaves_no_t
         (tmp_path / "own" / person).mkdir(parents=True)
         edfio.Edf(signals).write(tmp_path / "own" / person / "one.edf")
     (tmp_path / "temporary").mkdir()
-    options = "--method atd --seconds 1 --batch-size 4 --rank 3 -o 'model of mine.safetensors'"
+    options = "--method atd --seconds 1 --rank 3 -o 'model of mine.safetensors'"
     words = ["fit", "own", *shlex.split(options)]
     process = Piped([*words, "--sweeps", "100000"], tmp_path, TMPDIR=str(tmp_path / "temporary"))
     said = stopped(process, signal.SIGTERM, swept(process))

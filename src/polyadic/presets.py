@@ -9,16 +9,16 @@ degrees of the appendix mean the same share of the signal for channels of any un
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from polyadic._util.checks import check_number
 from polyadic.augment import Augmentation, Bandpass, Compose, Jitter, Rotate3D
 from polyadic.errors import PolyadicError
-from polyadic.spectral import SHORTEST_FRAME, STFT, recommended_stft
+from polyadic.spectral import STFT, recommended_stft
 
-__all__ = ["PAPER_METHOD", "Preset", "preset", "settings_for"]
+__all__ = ["PAPER_METHOD", "Preset", "paper_settings", "preset"]
 
 PAPER_METHOD: Mapping[str, Any] = MappingProxyType(
     {"readout": None, "nonnegative": False, "beta": 2.0, "solver": "blend", "batch_size": 128}
@@ -122,58 +122,11 @@ def preset(name: str, fs: float | None = None) -> Preset:
     return Preset(name, rate, shape, tensorize, Compose(steps), MappingProxyType(parameters))
 
 
-paper_preset = preset  # `settings_for` has a parameter of the same name
+def paper_settings(length: int, fs: float | None) -> dict[str, Any]:
+    """Return arguments of `ATD` for the paper's method on windows of this length, with the library's frames.
 
-
-def settings_for(
-    windows: Any,
-    *,
-    preset: str | None = None,
-    n_fft: int | None = None,
-    hop: int | None = None,
-    paper_method: bool = False,
-) -> Preset:
-    """Return settings for windows: those of a preset, or the library's, with frames by window length and rate.
-
-    Parameters
-    ----------
-    windows : the `Windows` to fit
-    preset : name of a preset with the paper's settings
-    n_fft, hop : frame length and hop, to override the above
-    paper_method : without a preset, use the paper's method with these frames: log|Re| and log|Im|, augmented views, the
-        self-supervised loss, and no readout
-
-    Examples
-    --------
-    >>> from polyadic.data import Windows
-    >>> import numpy as np
-    >>> settings_for(Windows(np.zeros((5, 2, 512), np.float32), fs=100.0)).tensorize.n_fft
-    128
+    Views are jittered and, if the sampling rate is known, filtered to the lower or the upper half of the spectrum.
     """
-    if preset is not None:
-        chosen = paper_preset(preset, windows.fs)
-        frames = chosen.tensorize
-        return replace(chosen, tensorize=replace(frames, n_fft=n_fft or frames.n_fft, hop=hop or frames.hop))
-    if len(windows.shape) != 3:
-        raise PolyadicError(f"X must have three dimensions (windows, channels, time), but has shape {windows.shape}")
-    shape, fs = (windows.shape[1], windows.shape[2]), windows.fs
-    if n_fft is not None:
-        frames = STFT(n_fft, max(1, n_fft // 8), parts="log_amplitude", mean="auto")
-    elif shape[1] < 2 * SHORTEST_FRAME:
-        raise PolyadicError(
-            f"windows of {shape[1]} samples are too short for the default frames: pass --n-fft and --hop"
-        )
-    else:
-        frames = recommended_stft(shape[1], fs)
-    frames = frames if hop is None else replace(frames, hop=hop)
-    if not paper_method:
-        return Preset("", fs, shape, frames, "auto", MappingProxyType({}))
-    plain = STFT(frames.n_fft, frames.hop, floor="channel")
-    return Preset("", fs, shape, plain, _views(fs), PAPER_METHOD)
-
-
-def _views(fs: float | None) -> Augmentation:
-    """Return jitter and, if the sampling rate is known, a filter for the lower or the upper half of the spectrum."""
-    if fs is None:
-        return Jitter(0.05)
-    return Compose([Jitter(0.05), Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)])
+    frames, views = recommended_stft(length, fs), Jitter(0.05)
+    augment = views if fs is None else Compose([views, Bandpass([(0.01 * fs, 0.3 * fs), (0.1 * fs, 0.49 * fs)], fs)])
+    return {**PAPER_METHOD, "tensorize": STFT(frames.n_fft, frames.hop, floor="channel"), "augment": augment}

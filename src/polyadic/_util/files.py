@@ -9,7 +9,7 @@ import secrets
 import stat
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -91,16 +91,6 @@ def check_output(path: str | os.PathLike[str]) -> None:
         tempfile.TemporaryFile(dir=_output_path(path).parent).close()
     except OSError as error:
         raise PolyadicError(f"{path} cannot be written: {error.strerror}") from error
-
-
-def sync_folder(folder: str | os.PathLike[str]) -> None:
-    """Sync a folder's entries to disk, so that later writes cannot survive a crash without them."""
-    with suppress(OSError):  # Windows and some network file systems do not support it
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def write_array(

@@ -31,19 +31,13 @@ def _bar(title: str, hidden: bool = False) -> Iterator[tuple[Callable[..., None]
 def sweep_bar(
     title: str, max_sweeps: int, n_windows: int
 ) -> Iterator[tuple[Callable[[dict[str, list[float]], str], None], Callable[..., None]]]:
-    """Show the progress of a fit: a bar that advances with every batch, or without a terminal some sweeps as lines.
+    """Show the progress of a fit: a bar that advances with every batch, or without a terminal a line every ten sweeps.
 
     Yields a function to call with the history after every sweep, and the name of the restart, and one to call with the
-    number of windows of every batch, of `n_windows` in a sweep. Lines are of the first, every tenth and the last sweep.
+    number of windows of every batch, of `n_windows` in a sweep.
     """
-    line, status, sweeps, read = "", "reading windows", 0, 0
+    status, sweeps, read = "reading windows", 0, 0
     with _bar(title) as (update, shown):
-
-        def print_line() -> None:
-            nonlocal line
-            if line and not shown:
-                echo(line, err=True)
-            line = ""
 
         def on_batch(count: int, *_: int) -> None:
             nonlocal read
@@ -51,20 +45,16 @@ def sweep_bar(
             update(total=max_sweeps, completed=sweeps + min(read / n_windows, 1.0), status=status)
 
         def on_sweep(history: dict[str, list[float]], start: str) -> None:
-            nonlocal line, status, sweeps, read
+            nonlocal status, sweeps, read
             sweeps, read, loss = len(history["loss"]), 0, f"loss {history['loss'][-1]:.4g}"
-            if sweeps == 1:
-                print_line()  # the last one of the restart before
-            last = {name: values[-1] for name, values in history.items() if name not in ("loss", "seconds")}
-            terms = (f"{name.replace('_', ' ')} {value:.4g}" for name, value in last.items() if value != 0)
-            line = f"{printable(title)}{start}: sweep {sweeps} of at most {max_sweeps}, {loss} = {' + '.join(terms)}"
             status = f"sweep {sweeps}/{max_sweeps}{start}, {loss}"
-            if sweeps == 1 or sweeps % 10 == 0:
-                print_line()
             on_batch(0)
+            if not shown and (sweeps == 1 or sweeps % 10 == 0):
+                last = {name: values[-1] for name, values in history.items() if name not in ("loss", "seconds")}
+                terms = " + ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in last.items() if value)
+                echo(f"{printable(title)}{start}: sweep {sweeps} of at most {max_sweeps}, {loss} = {terms}", err=True)
 
         yield on_sweep, on_batch
-        print_line()
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-_LISTED = 12
-"""Maximum number of items of a list that are shown; JSON has all."""
+_LISTED, _ROWS = 12, 40
+"""Maximum number of items of a list and of rows of a table that are shown; JSON has all."""
 
 
 def printable(name: str) -> str:
@@ -93,6 +93,6 @@ def print_table(frame: DataFrame, title: str = "", err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     width = get_terminal_size().columns if stream is not None and stream.isatty() else None
     plain = frame.rename(index=lambda name: printable(str(name)), columns=printable)
-    text = plain.to_string(line_width=width, float_format="{:,.1f}".format, max_colwidth=None)
+    text = plain.to_string(line_width=width, float_format="{:,.1f}".format, max_colwidth=None, max_rows=_ROWS)
     for line in ("", *([title] if title else []), *text.split("\n"), ""):
         echo(line, err=err)

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from polyadic._util.files import write_json
+from polyadic._util.packages import import_package
 from polyadic._util.terminal import echo
-from polyadic.cli.files import check_out_file, require
+from polyadic.cli.files import check_out_file
 from polyadic.cli.fit import found_components
 from polyadic.cli.options import Common, Data, option, out_option, with_options
 from polyadic.cli.windows import open_model, opened
@@ -63,7 +64,7 @@ def compare(
     if out is not None:
         check_out_file(out, model, data, table, endings=(".json", ".html"), force=common.force)
         if out.suffix == ".html":
-            require("plotly", "a report needs", "report")
+            import_package("plotly", "a report")
     loaded = None if model is None else open_model(model)
     people = _read_people(data, table)
     with opened(data, common, model=loaded, labels=None) as windows:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from polyadic._util.files import harmless
 from polyadic._util.terminal import described, echo, print_json, print_table
-from polyadic.cli.files import check_out_file, write_csv
-from polyadic.cli.options import Common, Data, Model, Transductive, option, out_option, with_options
+from polyadic.cli.options import Common, Data, Model, Transductive, option, with_options
 from polyadic.cli.windows import describe, open_model, opened
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
     from polyadic.evaluate import CrossValidation
-
-_MOST_SHOWN = 30
-"""Maximum number of classes or subjects listed on the screen; --json and --out have all."""
+    from polyadic.evaluate.sequences import Chain
 
 EXAMPLES = """
-Score features and probe on subjects that neither has seen; write all scores to a file:
+Score features and probe on subjects that neither has seen; all scores as JSON:
   polyadic evaluate model.safetensors sleep.store
-  polyadic evaluate model.safetensors sleep.store --folds loso -o scores.csv
+  polyadic evaluate model.safetensors sleep.store --folds loso --json
 
 Without refitting the features in every fold; and the probe in the model file, on recordings of other subjects:
   polyadic evaluate model.safetensors sleep.store --transductive
@@ -31,7 +25,7 @@ Without refitting the features in every fold; and the probe in the model file, o
 """
 
 
-@with_options("device force json quiet")
+@with_options("device json quiet")
 def evaluate(
     common: Common,
     model: Model,
@@ -40,10 +34,8 @@ def evaluate(
         str | None,
         option("Folds of subjects, or loso: one subject each. Default: loso, above 20 subjects 5.", metavar="N|loso"),
     ] = None,
-    repeats: Annotated[int | None, option("Number of repeats of the folds. Default: 1.", min=1, metavar="N")] = None,
     transductive: Transductive = False,
     own_probe: Annotated[bool, option("Score the probe in the model file; no training.", "--own-probe")] = False,
-    out: Annotated[Path | None, out_option("Also write all scores to this .csv file.")] = None,
 ) -> None:
     """Score a model by how well a classifier predicts labels from its features.
 
@@ -55,10 +47,8 @@ def evaluate(
     from polyadic.evaluate.validation import score_own_probe
 
     loaded = open_model(model, common.device)
-    if out is not None:
-        check_out_file(out, model, data, endings=(".csv",), force=common.force)
-    if own_probe and (folds is not None or repeats is not None):
-        raise PolyadicError("--own-probe uses no folds: leave out --folds and --repeats")
+    if own_probe and folds is not None:
+        raise PolyadicError("--own-probe uses no folds: leave out --folds")
     if not (folds in (None, "loso") or (folds.isdecimal() and int(folds) >= 2)):
         raise PolyadicError(f"--folds must be loso or an integer of at least 2, but is {folds[:20]!r}")
     with opened(data, common, model=loaded) as windows:
@@ -66,27 +56,24 @@ def evaluate(
             raise PolyadicError(
                 f"evaluate needs labels, but {data.name} has none. To label new recordings, use polyadic predict"
             )
-        describe(windows, hidden=True)
+        describe(windows, common.hidden)
         outcome: dict[str, Any] = {"model": model.name, "data": data.name}
         if own_probe:
             outcome |= score_own_probe(loaded, windows)
         else:
-            result = cross_validation(loaded, windows, common.hidden, folds, repeats, transductive=transductive)
+            result = cross_validation(loaded, windows, common.hidden, folds, transductive=transductive)
             outcome |= result.to_dict()
-    if out is not None:
-        write_csv(out, [("measure", "name", "value"), *_flat(outcome)])
     if common.json:
         print_json(outcome)
     elif own_probe:
         for line in (*described(outcome), "The test windows may have trained the probe."):
             echo(line)
     else:
-        chain = getattr(getattr(loaded, "probe_", None), "chain_", None)
-        _show_folds(outcome, result.summary(), None if chain is None else bool(chain.is_default))
+        _show_folds(outcome, result.summary(), getattr(getattr(loaded, "probe_", None), "chain_", None))
 
 
 def cross_validation(
-    model: Any, windows: Windows, hidden: bool, folds: str | None = None, repeats: int | None = None, **options: Any
+    model: Any, windows: Windows, hidden: bool, folds: str | None = None, transductive: bool = False
 ) -> CrossValidation:
     """Return the scores of left-out subjects, and show progress."""
     from polyadic._util.progress import stage_bar
@@ -95,23 +82,11 @@ def cross_validation(
     chosen: Any = int(folds) if folds is not None and folds != "loso" else folds or "auto"
     with stage_bar("cross-validation", hidden, "folds") as show:
         tell = lambda fold: show(fold.number, fold.total)  # noqa: E731
-        return cross_validate(model, windows, chosen, repeats, on_fold=tell, **options)
+        return cross_validate(model, windows, chosen, on_fold=tell, transductive=transductive)
 
 
-def _flat(value: Any, *names: str) -> Iterator[tuple[str, str, Any]]:
-    """Yield the numbers of a nested result as rows: the first name, the others, the number."""
-    if isinstance(value, dict):
-        for name, item in value.items():
-            yield from _flat(item, *names, name)
-    elif isinstance(value, int | float):
-        yield names[0], harmless(", ".join(names[1:])), value
-
-
-def _show_folds(outcome: dict[str, Any], summary: str, predicts_along: bool | None) -> None:
-    """Print scores by class, the confusion matrix, scores by subject, and a summary.
-
-    `predicts_along` : whether `predict` labels along the recording with this model; None if it has no order of windows
-    """
+def _show_folds(outcome: dict[str, Any], summary: str, chain: Chain | None) -> None:
+    """Print scores by class, the confusion matrix, scores by subject, a summary, and how the model labels windows."""
     import pandas as pd
 
     along = outcome["along"]
@@ -120,22 +95,15 @@ def _show_folds(outcome: dict[str, Any], summary: str, predicts_along: bool | No
     if along is not None:
         classes["recall along"] = 100 * pd.Series(along["recall"])
     print_table(classes, f"{outcome['model']} on {outcome['data']}, by subject; in %")
-    if len(classes) <= _MOST_SHOWN:
-        repeats, confusion = outcome["repeats"], pd.DataFrame(outcome["confusion"], classes.index, classes.index)
-        mean = f", mean of {repeats} repeats" if repeats > 1 else ""
-        print_table(confusion if mean else confusion.astype(int), f"windows, true in rows, predicted in columns{mean}")
-    if len(subjects) <= _MOST_SHOWN:
-        print_table(subjects, "subjects; in %")
-    if along is not None:
-        ways = [("along the recording", along), ("each window by itself", outcome)]
-        uses = along["used"] > 0.5 if predicts_along is None else predicts_along
-        figures = [f"{100 * row['balanced_accuracy']:.1f} % {way}" for way, row in (ways if uses else ways[::-1])]
-        echo(
-            f"Balanced accuracy on new subjects: {figures[0]}, as predict labels with this model; {figures[1]}. Tables "
-            "and the figures below are of each window by itself."
-        )
+    repeats, confusion = outcome["repeats"], pd.DataFrame(outcome["confusion"], classes.index, classes.index)
+    mean = f", mean of {repeats} repeats" if repeats > 1 else ""
+    print_table(confusion if mean else confusion.astype(int), f"windows, true in rows, predicted in columns{mean}")
+    print_table(subjects, "subjects; in %")
     for line in summary.splitlines():
         echo(line)
+    if chain is not None:
+        way = "along the recording" if chain.is_default else "each window by itself"
+        echo(f"With this model, predict labels {way}. The tables are of each window by itself.")
     if not outcome["transductive"]:
         echo(
             "This is the score on new subjects; compare it with that of tune. The score that fit --probe prints is "

@@ -8,24 +8,17 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from polyadic._util.files import check_output, harmless, open_atomically
-from polyadic.errors import DataError, MissingExtraError, PolyadicError
+from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.data import Windows
 
 STEP, _STEP_BYTES = 4096, 2**24
 """Maximum number of windows that are processed at a time, and maximum size of their samples."""
-
-
-def require(package: str, what: str, extra: str) -> None:
-    """Raise if a package is not installed, before any work."""
-    if find_spec(package) is None:
-        raise MissingExtraError(f"{what} {package}, which is not installed: pip install 'polyadic[{extra}]'")
 
 
 def check_out_file(out: Path, *inputs: Path | None, endings: Sequence[str] = (), force: bool = True) -> None:
@@ -71,7 +64,7 @@ def _check_apart(out: Path, given: Path) -> None:
         raise PolyadicError(f"--out is inside the store {given.name}, which this command reads: choose another folder")
     if not out.is_file():
         return
-    read = [given, given.with_suffix(".atr")] if given.suffix == ".hea" else [given]
+    read = [given]
     with suppress(DataError):  # a folder without recordings
         found = find_recordings(given)
         others = [name for name, reason in found.left_out.items() if "written by polyadic" not in reason]
@@ -82,16 +75,6 @@ def _check_apart(out: Path, given: Path) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- tables
-
-
-def write_csv(out: Path, rows: Iterable[Sequence[Any]]) -> None:
-    """Write rows to a CSV file, atomically."""
-    with open_atomically(out) as file:
-        # File names need not be text: bytes that are none are written as \\udc80 to \\udcff.
-        text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="")
-        csv.writer(text).writerows(rows)
-        text.flush()
-        text.detach()
 
 
 def parts_of(windows: Windows) -> Iterator[Windows]:
@@ -122,4 +105,9 @@ def write_table(
             cells = [f"{value:.6g}" if isinstance(value, float) else value for value in values]
             yield [harmless(subject), harmless(recording), start, *when, harmless(label), *cells]
 
-    write_csv(out, lines())
+    with open_atomically(out) as file:
+        # File names need not be text: bytes that are none are written as \\udc80 to \\udcff.
+        text = io.TextIOWrapper(file, encoding="utf-8", errors="backslashreplace", newline="")
+        csv.writer(text).writerows(lines())
+        text.flush()
+        text.detach()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,13 +11,12 @@ from polyadic._util.terminal import described, echo, print_notes
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
 from polyadic.cli.options import option
-from polyadic.cli.windows import are_recordings, counted, describe, opened
+from polyadic.cli.windows import are_recordings, describe, opened
 from polyadic.errors import PolyadicError
 
 if TYPE_CHECKING:
     from polyadic.augment import Augmentation
     from polyadic.explain.components import Components
-    from polyadic.presets import Preset
 
 EXAMPLES = """
 EDF files in windows of 30 s, with a probe (classifier) from their labels, or from those of polyadic label:
@@ -28,9 +26,8 @@ EDF files in windows of 30 s, with a probe (classifier) from their labels, or fr
 Tables with a label column and a subject column:
   polyadic fit tables --seconds 2 --label activity --subject person --probe
 
-The paper's method, on the recommended front end; and with the paper's settings for Sleep-EDF:
+The paper's method, on the recommended front end:
   polyadic fit recordings --method atd --beta 2 --augment jitter:0.05
-  polyadic fit sleep.store --preset sleep_edf --probe
 
 From sums alone, on a Dask cluster, and resumed after an interruption:
   polyadic fit --moments sleep.moments -o model.safetensors
@@ -38,13 +35,12 @@ From sums alone, on a Dask cluster, and resumed after an interruption:
   polyadic fit sleep.store -o model.safetensors --resume
 """
 
-_LABEL_HINT = (
-    ". Labels come from annotations (--class selects them), a table column (--label), separate files "
+_LABELS = (
+    "Labels come from annotations (--class selects them), a table column (--label), separate files "
     "(--scoring '*.txt') or the paths (--label-from folder)"
 )
 _paper = partial(option, panel="The paper's methods (--method atd, sals, gr-sals)")
 _LONG = "Long fits"
-_FEW_SUBJECTS = 10  # with fewer, a score on left-out subjects may be far off
 _ESTIMATORS = {"cpd": "CPD", "atd": "ATD", "sals": "SALS", "gr-sals": "GRSALS"}
 Method = Literal["cpd", "atd", "sals", "gr-sals"]
 
@@ -70,16 +66,8 @@ def fit(
         ),
     ] = True,
     keep_flat: Annotated[bool, option("Flat and clipped channels do not count as missing.", "--keep-flat")] = False,
-    method: Annotated[
-        Method | None,
-        option("cpd (default); of the paper: atd (default with --preset), sals, gr-sals.", case_sensitive=False),
-    ] = None,
-    preset: Annotated[
-        str | None, option("The paper's settings: sleep_edf, har, ptb_xl or mgh.", metavar="NAME")
-    ] = None,
+    method: Annotated[Method, option("cpd (default); of the paper: atd, sals, gr-sals.", case_sensitive=False)] = "cpd",
     sweeps: Annotated[int | None, option("Maximum number of sweeps. Default: 200, or 50.", min=1, metavar="N")] = None,
-    n_fft: options.Nfft = None,
-    hop: options.Hop = None,
     beta: Annotated[
         float | None, _paper("Weight of the self-supervised loss of atd. Default: 2.", min=0.0, metavar="X")
     ] = None,
@@ -90,7 +78,6 @@ def fit(
             metavar="VIEWS",
         ),
     ] = None,
-    batch_size: Annotated[int | None, _paper("Number of windows per batch.", min=1, metavar="N")] = None,
     resume: Annotated[bool, option("Resume from OUT.checkpoint, if there is one.", "--resume", panel=_LONG)] = False,
     moments: Annotated[bool, option("DATA is a file of [bold]moments[/bold].", "--moments", panel=_LONG)] = False,
     scheduler: Annotated[str | None, option("Dask scheduler: tcp://host:8786.", panel=_LONG, metavar="ADDRESS")] = None,
@@ -101,23 +88,17 @@ def fit(
     interrupted fit resumes with --resume. Memory use does not grow with the data. Recordings are first cut into
     windows in a temporary folder; if you use them more than once, write a store with [bold]polyadic prepare[/bold].
     """
-    import numpy as np
-
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.unusual import typical_windows
     from polyadic.label import apply_labels
-    from polyadic.presets import settings_for
     from polyadic.readout import Readout
     from polyadic.scale.checkpoints import where_resumed
     from polyadic.scale.cluster import on_cluster
 
-    chosen_method = method or ("cpd" if preset is None else "atd")
     for name, value in (("--labels", labels), ("--prior", prior)):
         if value is not None and not probe:
             raise PolyadicError(f"{name} needs --probe: a model without a probe knows no classes")
-    if augment is not None and chosen_method != "atd":
-        raise PolyadicError(f"--augment is not an option of --method {chosen_method}: use atd")
-    if (moments or scheduler is not None) and (chosen_method != "cpd" or probe):
+    if (moments or scheduler is not None) and (method != "cpd" or probe):
         which = "--moments" if moments else "--scheduler"
         raise PolyadicError(f"{which} is for --method cpd, without --probe")
     check_out_file(out, data, endings=(".safetensors",), force=common.force)
@@ -134,20 +115,18 @@ def fit(
         if labels is not None:
             windows, note = apply_labels(labels, windows)
             print_notes(note)
-        describe(windows, common.hidden or not are_recordings(data))
+        describe(windows, common.hidden)
         found = len(set(windows.label[windows.label >= 0].tolist()))
         if probe and found < 2:
-            hint = _LABEL_HINT if are_recordings(data) else ""
+            hint = f". {_LABELS}" if are_recordings(data) else ""
             raise PolyadicError(f"--probe needs windows of at least two classes, but {data.name} has {found}{hint}")
-        chosen = settings_for(windows, preset=preset, n_fft=n_fft, hop=hop)
-        if augment is not None:
-            chosen = replace(chosen, augment=parse_augmentation(augment))
         settings |= {"readout": Readout(keep_flat=True) if keep_flat else None, "device": common.device}
-        model = build_estimator(chosen_method, chosen, **settings, beta=beta, batch_size=batch_size)
+        settings |= {"beta": beta, "augment": None if augment is None else parse_augmentation(augment)}
+        model = _build(method, **settings)
         path = out.with_name(f"{out.name}.checkpoint")
         if resume and not common.hidden:
             echo(where_resumed(path), err=True)
-        components &= chosen_method == "cpd" and scheduler is None and windows.index.n_subjects > 1
+        components &= method == "cpd" and scheduler is None and windows.index.n_subjects > 1
         with options.resumable(path, "progress is"):
             if components:
                 collected = model.fit_with_moments(windows, windows.subject, checkpoint=path, resume=resume)
@@ -160,20 +139,11 @@ def fit(
             model.typical_ = typical_windows(model, windows)  # predict flags windows unlike these
             model.save(out)
     notes = []
-    known = windows.label >= 0
-    people = len(np.unique(windows.subject[known & (windows.subject != "")]))
-    if probe and people > 1:
-        if "%" in str(getattr(model.probe_, "reason_", "")):
-            few = "only " if people < _FEW_SUBJECTS else ""
-            uncertain = ", so it is uncertain" if few else ""
-            notes.append(
-                f"that score is of {few}{counted(people, 'labelled subject')}{uncertain}; it chose the settings, on "
-                "features that have seen every subject, so it is optimistic"
-            )
+    if probe and windows.index.n_subjects > 1:  # the features have seen every subject of a score above
         notes.append(f"for the score on new subjects: polyadic evaluate {shlex.join([str(out), str(data)])}")
     counts = {"subjects": windows.index.n_subjects, "subjects_from": windows.index.subjects_from}
-    counts["labelled"] = int(known.sum())
-    _tell(common, model, chosen_method, out, counts, *notes)
+    counts["labelled"] = int((windows.label >= 0).sum())
+    _tell(common, model, method, out, counts, *notes)
 
 
 def _fit_moments(data: Path, out: Path, settings: dict[str, Any], components: bool, common: options.Common) -> None:
@@ -221,23 +191,19 @@ def found_components(moments: Any, seed: int, hidden: bool, **settings: int) -> 
         return components(moments, random_state=seed, progress=show, **settings)
 
 
-def build_estimator(method: Method, settings: Preset, **parameters: Any) -> Any:
-    """Build an unfitted estimator from settings, overridden by the options of a command that are not None."""
+def _build(method: Method, **parameters: Any) -> Any:
+    """Build an unfitted estimator from the options that were given; others are None."""
     from polyadic import estimators
 
     estimator = getattr(estimators, _ESTIMATORS[method])
-    known = estimator._get_param_names()
     given = {name: value for name, value in parameters.items() if value is not None}
-    for name in given.keys() - set(known):
+    for name in given.keys() - set(estimator._get_param_names()):
         raise PolyadicError(f"--{name.replace('_', '-')} is not an option of --method {method}: it is one of atd's")
-    presets = {"tensorize": settings.tensorize, **settings.parameters}
-    if settings.augment != "auto":
-        presets["augment"] = settings.augment
-    return estimator(**{name: value for name, value in (presets | given).items() if name in known})
+    return estimator(**given)
 
 
-def parse_augmentation(text: str) -> Augmentation | None:
-    """Return the augmentation that a text describes: names with a number, joined by "+"; None for "none".
+def parse_augmentation(text: str) -> Augmentation:
+    """Return the augmentation that a text describes: names with a number, joined by "+".
 
     Examples
     --------
@@ -248,11 +214,11 @@ def parse_augmentation(text: str) -> Augmentation | None:
 
     kinds = {"jitter": Jitter, "scale": Scale, "shift": Shift, "drop": DropChannels, "neighbour": Neighbour}
     steps: list[Augmentation] = []
-    for part in () if text == "none" else text.split("+"):
+    for part in text.split("+"):
         name, _, value = part.partition(":")
         try:
             steps.append(kinds[name](float(value)))
         except (KeyError, ValueError) as error:
-            how = f"none, or like jitter:0.05+shift:0.1, with the names {', '.join(kinds)}"
+            how = f"like jitter:0.05+shift:0.1, with the names {', '.join(kinds)}"
             raise PolyadicError(f"--augment must be {how}, but has {part!r}: {error}") from error
-    return Compose(steps) if len(steps) > 1 else next(iter(steps), None)
+    return Compose(steps) if len(steps) > 1 else steps[0]

@@ -163,23 +163,22 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
     if is_store(path):
         return describe_store(WindowStore(path))
     files, left_out = find_recordings(path)
-    names = [file.relative_to(path).as_posix() for file in files]
-    subjects = [find_subject(name, root=path.absolute().name) for name in names]
-    first, unreadable, flat = Facts(), dict[str, str](), dict[str, list[str]]()
-    size, unread = 0, 0
-    for name, file in zip(names, files, strict=True):
-        if first and size > _READ_BYTES:
-            unread += 1
-            continue
+    names = {file: file.relative_to(path).as_posix() for file in files}
+    subjects = [find_subject(name, root=path.absolute().name) for name in names.values()]
+    described, unreadable, size = dict[str, Facts](), dict[str, str](), 0
+    for file, name in names.items():
+        if described and size > _READ_BYTES:
+            break
         try:
-            found = _recording(file, given)
+            found = described[name] = _recording(file, given)
+            size += 4 * found.get("samples", 0) * len(found.get("channels", ()))
         except (PolyadicError, OSError) as error:
             unreadable[name] = str(error)
-            continue
-        first = first or {"file": name, **found}
-        for channel in found.get("flat_channels", ()):
+    flat = dict[str, list[str]]()
+    for name, facts in described.items():
+        for channel in facts.get("flat_channels", ()):
             flat.setdefault(channel, []).append(name)
-        size += 4 * found.get("samples", 0) * len(found.get("channels", ()))
+    unread = len(files) - len(described) - len(unreadable)
     return {
         "kind": "folder of recordings",
         "recordings": len(files),
@@ -190,7 +189,7 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
         "unreadable": by_reason(unreadable),
         "flat_channels": flat,
         "not_checked": f"{unread:,} recordings after the first {size / 1e6:,.0f} MB of samples" if unread else None,
-        "first_recording": first,
+        "first_recording": next(({"file": name, **facts} for name, facts in described.items()), None),
     }
 
 

@@ -7,9 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from polyadic._util.packages import import_package
 from polyadic._util.terminal import echo, print_notes
-from polyadic.cli.files import check_out_file, require
-from polyadic.cli.label_files import Labelled, check_label_file, check_label_texts, write_labels
+from polyadic.cli.files import check_out_file
+from polyadic.cli.label_files import check_label_file, check_label_texts, events_of, write_labels
 from polyadic.cli.options import Common, Data, option, out_option, with_options
 from polyadic.cli.windows import are_recordings, counted, naming_dead_channels, open_model, opened
 from polyadic.errors import PolyadicError
@@ -60,7 +61,7 @@ def label(
     from polyadic.label import Journal, Session
 
     for package in ("starlette", "uvicorn"):
-        require(package, "polyadic label needs the package", "label")
+        import_package(package, "polyadic label")
     check_out_file(out, data, endings=(".csv",))
     loaded = None if model is None else open_model(model, common.device)
     with opened(data, common, model=loaded, labels=False) as windows:
@@ -124,6 +125,9 @@ def _serve(session: Session, host: str, port: int, browser: bool) -> None:
 
 def _export(out: Path, data: Path, windows: Windows, kind: str) -> None:
     """Write the labels of each recording as BIDS events, or as an annotated copy."""
+    from polyadic.data.loading import FolderReader
+    from polyadic.data.reading import Reading
+    from polyadic.evaluate import labels_of
     from polyadic.label import apply_labels
 
     if not are_recordings(data):
@@ -132,25 +136,18 @@ def _export(out: Path, data: Path, windows: Windows, kind: str) -> None:
     print_notes(note)
     folder = out.with_name(f"{out.stem}-events")
     folder.mkdir(exist_ok=True)
-    fs, length = labelled.fs or 1.0, labelled.shape[2]
+    reader = FolderReader(data, Reading(), labels=False)
+    files = {reader.name_of(path): path for path in reader.files}
     known = labelled[labelled.label >= 0]
     for name in sorted(set(known.recording.tolist())):
         own = known.select(recording=name)
-        pairs = sorted(zip(own.start.tolist(), own.label.tolist(), strict=True))
-        found = [Labelled(start / fs, length / fs, own.classes[code], 1.0, None) for start, code in pairs]
-        source = data if data.is_file() else _file_of(data, name)
+        found = events_of(own, own.fs, labels_of(own)).sort_values("onset")
+        if name not in files:
+            raise PolyadicError(f"--export: recording {name!r} has no file of its own in {data}")
+        source = files[name]
         target = folder / f"{Path(name.replace('/', '_')).stem}_events.{kind}"
         if kind != "tsv":
             check_label_file(target, source)
-        check_label_texts(target, [label.text for label in found])
+        check_label_texts(target, found["trial_type"])
         write_labels(target, source, found, labelled.classes)
         echo(f"{target}: {counted(len(found), 'label')}")
-
-
-def _file_of(folder: Path, name: str) -> Path:
-    """Return the file of a recording, whose name may lack the extension."""
-    path = folder / name
-    found = [path] if path.is_file() else sorted(path.parent.glob(f"{path.name}.*"))
-    if not found:
-        raise PolyadicError(f"--export: no file of recording {name!r} was found in {folder}")
-    return found[0]

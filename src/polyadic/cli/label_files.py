@@ -1,33 +1,27 @@
-"""Predicted labels as annotations: BIDS events, annotated EDF copies, WFDB annotations, BIDS derivatives."""
+"""Predicted labels as annotations: BIDS events, annotated EDF copies, BIDS derivatives."""
 
 from __future__ import annotations
 
+import csv
 import re
-import tempfile
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from polyadic._util.files import harmless, write_atomically, write_json
+from polyadic._util.packages import import_package
 from polyadic._util.version import __version__
-from polyadic.cli.files import check_out_folder, require
+from polyadic.cli.files import check_out_folder
 from polyadic.cli.windows import are_recordings
 from polyadic.errors import DataError, PolyadicError
 
-LABEL_ENDINGS = (".csv", ".tsv", ".edf", ".bdf", ".atr")
-_LONGEST_NOTE = 254
-"""Maximum length of a label in a WFDB annotation: a note has at most 255 characters, and begins with a parenthesis."""
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
+    from polyadic.data import Windows
 
-class Labelled(NamedTuple):
-    """A predicted label with onset and duration in seconds; `unusual` is None if unknown."""
-
-    onset: float
-    duration: float
-    text: str
-    confidence: float
-    unusual: bool | None
+LABEL_ENDINGS = (".csv", ".tsv", ".edf", ".bdf")
 
 
 def check_label_file(out: Path, data: Path) -> None:
@@ -39,12 +33,11 @@ def check_label_file(out: Path, data: Path) -> None:
         )
     if ending in (".csv", ".tsv"):
         return
-    wanted, package, extra = (".hea", "wfdb", "wfdb") if ending == ".atr" else (ending, "edfio", "edf")
-    if data.suffix.lower() != wanted:
-        raise PolyadicError(f"--out {out.name} is for {wanted} recordings, but DATA is {data.name}: use .tsv")
-    require(package, f"{ending} files need the package", extra)
+    if data.suffix.lower() != ending:
+        raise PolyadicError(f"--out {out.name} is for {ending} recordings, but DATA is {data.name}: use .tsv")
+    import_package("edfio", out.name)
     with data.open("rb") as file:
-        if ending != ".atr" and file.read(236)[192:197].upper() in (b"EDF+D", b"BDF+D"):
+        if file.read(236)[192:197].upper() in (b"EDF+D", b"BDF+D"):
             raise PolyadicError(f"{data.name} has gaps (EDF+D), which an annotated copy would lose: use .tsv")
 
 
@@ -52,65 +45,48 @@ def check_label_texts(out: Path, labels: Iterable[str]) -> None:
     """Raise before any work if the format of a file cannot hold one of the labels."""
     ending = out.suffix.lower()
     for label in labels if ending != ".csv" else ():
-        fits = label.isprintable() and (ending != ".atr" or (label.isascii() and len(label) <= _LONGEST_NOTE))
-        if not fits:
-            limit = f", or is not ASCII, or has more than {_LONGEST_NOTE}" if ending == ".atr" else ""
+        if not label.isprintable():
             raise PolyadicError(
                 f"--out {out.name}: a {ending} file cannot hold the label {label[:40]!r}, which has control "
-                f"characters{limit}: use .csv"
+                "characters: use .csv"
             )
 
 
-def write_labels(out: Path, data: Path, labels: Sequence[Labelled], classes: Collection[str] = ()) -> None:
-    """Write the labels of one recording, in order; the extension of `out` sets the format.
+def events_of(windows: Windows, fs: float | None, labels: Iterable[str], **columns: Sequence[Any]) -> DataFrame:
+    """Return the labels of windows as BIDS events: onset, duration, trial_type and further columns."""
+    import pandas as pd
+
+    rate = fs or 1.0
+    times = {"onset": windows.start / rate, "duration": windows.shape[-1] / rate}
+    return pd.DataFrame(times | {"trial_type": list(labels), **columns})
+
+
+def write_labels(out: Path, data: Path, events: DataFrame, classes: Collection[str] = ()) -> None:
+    """Write the labels of one recording; the extension of `out` sets the format.
 
     In a copy of the recording, the labels replace the annotations of `classes`.
     """
     if out.suffix.lower() == ".tsv":
-        content = "onset\tduration\ttrial_type\tconfidence\tunusual\n"
-        for onset, duration, text, confidence, unusual in labels:
-            mark = "n/a" if unusual is None else int(unusual)
-            content += f"{onset:.10g}\t{duration:.10g}\t{harmless(text)}\t{confidence:.6g}\t{mark}\n"
-        write_atomically(out, content.encode())
+        plain = events.assign(trial_type=events["trial_type"].map(harmless))
+        text = plain.to_csv(sep="\t", index=False, na_rep="n/a", float_format="%.10g", quoting=csv.QUOTE_NONE)
+        write_atomically(out, text.encode())
         return
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if out.suffix.lower() == ".atr":
-            write_atomically(out, _as_wfdb(data, labels))
-        else:
-            write_atomically(out, _as_edf(data, labels, classes))
-
-
-def _as_edf(data: Path, labels: Sequence[Labelled], classes: Collection[str]) -> bytes:
-    """Return a copy of an EDF file with the labels as annotations, which replace existing annotations of classes."""
     import edfio
 
     from polyadic.data.readers.edf import mark_copy
 
     try:
-        copy: Any = edfio.read_edf(data) if data.suffix.lower() == ".edf" else edfio.read_bdf(data)
-        replaced = {*classes, *(label.text for label in labels)}
-        kept = [annotation for annotation in copy.annotations if annotation.text not in replaced]
-        added = [edfio.EdfAnnotation(label.onset, label.duration, label.text) for label in labels]
-        copy.set_annotations([*kept, *added])
-        return mark_copy(copy.to_bytes())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            copy: Any = edfio.read_edf(data) if out.suffix.lower() == ".edf" else edfio.read_bdf(data)
+            replaced = {*classes, *events["trial_type"]}
+            kept = [annotation for annotation in copy.annotations if annotation.text not in replaced]
+            added = [edfio.EdfAnnotation(row.onset, row.duration, row.trial_type) for row in events.itertuples()]
+            copy.set_annotations([*kept, *added])
+            content = mark_copy(copy.to_bytes())
     except Exception as error:
         raise DataError(f"{data.name}: edfio cannot write an annotated copy: {error}. Use a .tsv file") from error
-
-
-def _as_wfdb(data: Path, labels: Sequence[Labelled]) -> bytes:
-    """Return annotations in the MIT format: rhythm changes (+) with the labels as notes."""
-    import numpy as np
-    import wfdb
-
-    from polyadic.data.readers.wfdb import read_header
-
-    fs = read_header(data).fs
-    notes = [label.text if label.text.startswith("(") else f"({label.text}" for label in labels]
-    samples = np.array([round(label.onset * fs) for label in labels])
-    with tempfile.TemporaryDirectory() as folder:
-        wfdb.wrann("r", "atr", samples, ["+"] * len(labels), aux_note=notes, fs=fs, write_dir=folder)
-        return (Path(folder) / "r.atr").read_bytes()
+    write_atomically(out, content)
 
 
 # ------------------------------------------------------------------------------------------------ BIDS derivatives
@@ -144,9 +120,9 @@ def table_of(recording: str) -> str:
 
 
 def write_derivatives(
-    out: Path, recordings: Sequence[str], labels: Sequence[Labelled], model: str, classes: Sequence[str]
+    out: Path, recordings: Sequence[str], events: DataFrame, model: str, classes: Sequence[str]
 ) -> None:
-    """Write a folder of BIDS derivatives; for each window, there is the name of its recording and its label."""
+    """Write a folder of BIDS derivatives; `recordings` has the name of the recording of each event."""
     description = {
         "Name": "Labels predicted by polyadic",
         "BIDSVersion": "1.9.0",
@@ -163,10 +139,7 @@ def write_derivatives(
     # First: a folder without its description would be refused if the command is interrupted and repeated.
     out.mkdir(parents=True, exist_ok=True)
     write_json(out / _DESCRIPTION, description)
-    tables: dict[str, list[Labelled]] = {}
-    for recording, label in zip(recordings, labels, strict=True):
-        tables.setdefault(recording, []).append(label)
-    for recording, found in tables.items():
+    for recording, found in events.groupby(list(recordings), sort=False):
         path = out / table_of(recording)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_labels(path, path, found)

@@ -9,7 +9,7 @@ import typer
 
 from polyadic.cli.files import check_out_file
 from polyadic.cli.info import describe
-from polyadic.cli.options import Common, Hop, Nfft, check_data, option, out_option, with_options
+from polyadic.cli.options import Common, check_data, option, out_option, with_options
 from polyadic.cli.windows import opened
 from polyadic.errors import PolyadicError
 
@@ -44,15 +44,12 @@ def moments(
     previous: Annotated[Path | None, option("Merged sums of the stage before.", "--from", metavar="FILE")] = None,
     site: Annotated[str | None, option("Name of the contribution. Default: that of the file.", metavar="NAME")] = None,
     allow_few: Annotated[bool, option("Also write a stage of fewer than 5 subjects.", "--allow-few")] = False,
-    n_fft: Nfft = None,
-    hop: Hop = None,
 ) -> None:
     """Compute the sums over windows from which a model follows, or merge those of several sites.
 
     The sums hold no signals, but sums of few windows or of one person say much about them: see "Large data" in the
     manual. [bold]polyadic fit --moments[/bold] fits a model to them without reading data.
     """
-    from polyadic.presets import settings_for
     from polyadic.scale.moments import Moments, check_subjects
 
     check_out_file(out, *data, endings=(".moments",), force=common.force)
@@ -71,7 +68,6 @@ def moments(
                 windows,
                 stage or "core",
                 previous=None if previous is None else Moments.load(previous),
-                tensorize=settings_for(windows, n_fft=n_fft, hop=hop).tensorize,
                 groups=windows.subject if stage is None and windows.index.n_subjects else None,
                 site=(site or out.stem) if stage is not None else "",
                 device=common.device,

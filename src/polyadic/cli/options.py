@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
-import re
 import shlex
 import signal
 import sys
@@ -62,8 +61,6 @@ Prior = Annotated[
     option("Class frequencies that predictions assume: equal, or those of training labels. Default: as in training."),
 ]
 Rank = Annotated[int | None, option("Number of components (patterns). Default: 32.", min=1, metavar="N")]
-Nfft = Annotated[int | None, option("Frame length of the STFT in samples.", min=2, metavar="N")]
-Hop = Annotated[int | None, option("Hop of the STFT in samples.", min=1, metavar="N")]
 Transductive = Annotated[bool, option("Keep features that have seen test subjects, without refits.", "--transductive")]
 ModelOut = Annotated[Path, out_option("The model file to write.")]
 Model = Annotated[
@@ -160,33 +157,30 @@ def with_options(names: str, reading: Collection[str] = _READING) -> Callable[[_
 # ------------------------------------------------------------------------------------------ commands and their help
 
 
-class Command(typer.core.TyperCommand):
-    """A command that ends with a message and an exit code."""
+class _PlainFlags:
+    """A command of which the help shows flags without a type: they take no value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _without_types(super().get_params(ctx))
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = ""
+        return params
+
+
+class Command(_PlainFlags, typer.core.TyperCommand):
+    """A command that ends with a message and an exit code."""
 
     def invoke(self, ctx: Any) -> Any:
         with _exit_with_message():
             return super().invoke(ctx)
 
 
-class Group(typer.core.TyperGroup):
+class Group(_PlainFlags, typer.core.TyperGroup):
     """A group of commands; typer would list a group such as prepare after all commands."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _without_types(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: {"run": 0, "prepare": 1}.get(name, 2))
-
-
-def _without_types(params: list[Any]) -> list[Any]:
-    """Return parameters of which flags have no type in the help, which some versions of typer would show."""
-    for param in params:
-        if getattr(param, "is_flag", False):
-            param.metavar = ""
-    return params
 
 
 def flowing(text: str | None) -> str:
@@ -211,12 +205,10 @@ def _exit_with_message() -> Iterator[None]:
         received[0] = signal.Signals(number)
         raise KeyboardInterrupt
 
-    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+    def show(message: Any, *where: Any, **more: Any) -> None:
         text = " ".join(str(message).split())
-        # The same data may be read several times and in parts: dead channels are named once.
-        parts = set(re.findall(r"[:,] ([^,:]+) in [\d,]*\d", text)) if category.__name__ == "MissingWarning" else {text}
-        if not parts <= shown:
-            shown.update(parts)
+        if text not in shown:
+            shown.add(text)
             print_notes(f"polyadic: warning: {text}")
 
     usual, warnings.showwarning = warnings.showwarning, show

@@ -11,7 +11,6 @@ from polyadic._util.files import harmless
 from polyadic._util.terminal import echo, print_notes
 from polyadic.cli import label_files
 from polyadic.cli.files import check_out_file, names_folder, parts_of, write_table
-from polyadic.cli.label_files import Labelled
 from polyadic.cli.options import Common, Data, Model, Prior, option, out_option, with_options
 from polyadic.cli.windows import open_model, opened
 from polyadic.errors import PolyadicError
@@ -39,8 +38,8 @@ def predict(
     output: Annotated[
         str,
         out_option(
-            ".csv; for one recording .tsv (BIDS events), .edf or .bdf (annotated copy), .atr (WFDB annotations); for a "
-            "BIDS data set a folder of derivatives.",
+            ".csv; for one recording .tsv (BIDS events), .edf or .bdf (annotated copy); for a BIDS data set a folder "
+            "(derivatives).",
             "PATH",
         ),
     ] = "labels.csv",
@@ -120,9 +119,8 @@ def predict(
             columns |= {f"p({name})": column for name, column in zip(classes, probabilities.T, strict=True)}
             write_table(out, windows, list(columns), zip(*columns.values(), strict=True), fs, clock=True)
         else:
-            onsets, seconds = (windows.start / (fs or 1.0)).tolist(), windows.shape[-1] / (fs or 1.0)
-            scored = zip(onsets, labels, confidence, marks, strict=True)
-            found = [Labelled(onset, seconds, label, sure, mark) for onset, label, sure, mark in scored]
+            known = [None if mark is None else int(mark) for mark in marks]
+            found = label_files.events_of(windows, fs, labels, confidence=confidence, unusual=known)
             merged = getattr(classifier.features_, "reading_", {}).get("classes", {}).values()
             if as_folder:
                 label_files.write_derivatives(out, recordings, found, model.name, classes)
@@ -130,12 +128,10 @@ def predict(
                 label_files.write_labels(out, data, found, {*classes, *(text for texts in merged for text in texts)})
     n_unusual = sum(map(bool, marks))
     if n_unusual >= max(_FEW_UNUSUAL, _MANY_UNUSUAL * count):
-        known = [units and all(units) for units in (windows.units, getattr(classifier.features_, "units_", ()))]
-        units = "" if all(known) else "other units, "
         print_notes(
             f"polyadic: warning: {n_unusual:,} of {count:,} windows are unlike those of the fit (unusual), so "
-            f"predictions may be wrong. Usual causes: {units}another placement of the sensors, another device or "
-            "another population"
+            "predictions may be wrong. Usual causes: other units where they are unknown, another placement of the "
+            "sensors, another device or another population"
         )
     counts = Counter(labels)
     outcome = {"labels": out.name, "windows": count, "classes": {name: counts[name] for name in classes}}

@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import Annotated, Any
 
 from polyadic._util.terminal import print_table
+from polyadic.cli.fit import found_components
 from polyadic.cli.options import Common, Data, option, with_options
 from polyadic.cli.windows import opened
 
@@ -32,14 +33,11 @@ def rank(
     """
     import pandas as pd
 
-    from polyadic._util.progress import stage_bar
-    from polyadic.explain import components
     from polyadic.scale.moments import Moments
 
     source: Any = nullcontext(Moments.load(data)) if data.suffix == ".moments" else opened(data, common)
-    words: dict[str, Any] = {"restarts": restarts, "replicates": 0, "random_state": common.seed}
-    with source as windows, stage_bar("components", common.hidden, "parts") as show:
-        found = components(windows, **words, progress=show)
+    with source as windows:
+        found = found_components(windows, common.seed, common.hidden, restarts=restarts, replicates=0)
     if not common.json:
         print_table(pd.DataFrame({"components that replicate": found.tried}), "by rank")
     common.tell({**found.to_dict(), "reason": repr(found)}, shown=[repr(found)])

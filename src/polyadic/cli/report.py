@@ -6,7 +6,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
-from polyadic.cli.files import check_out_file, require
+from polyadic._util.packages import import_package
+from polyadic.cli.files import check_out_file
 from polyadic.cli.options import Common, DataOption, Model, Transductive, out_option, with_options
 from polyadic.cli.windows import describe, open_model, opened
 
@@ -42,14 +43,14 @@ def report(
     from polyadic._util.provenance import provenance
     from polyadic.data.batches import choose_device
 
-    require("plotly", "report needs", "report")
+    import_package("plotly", "report")
     check_out_file(out, model, data, endings=(".html", ".htm"), force=common.force)
     loaded = open_model(model, common.device)
     source: Any = nullcontext() if data is None else opened(data, common, model=loaded)
     hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
     with source as windows, stage_bar("report", common.hidden, "parts") as on_stage:
         if windows is not None:
-            describe(windows, hidden=True)
+            describe(windows, common.hidden)
         reports.write(
             out,
             loaded,

@@ -55,13 +55,11 @@ def tune(
         found.model.features_.typical_ = typical_windows(found.model.features_, windows)
         found.model.save(out)
         write_json(result, found.to_dict())
-    along, lines = getattr(found.model.chain_, "reason", None), found.summary().splitlines()
-    if along is not None:
-        lines.append(f"along the recording: {along}")
+    lines = found.summary().splitlines()
     if found.nested:
         lines.append(
             "Compare the score on left-out subjects with that of polyadic evaluate, which is usually a little higher: "
             "it trains on more of the subjects at a time."
         )
     lines.append(f"wrote {out.name} (the model) and {result.name} (the result, with all tries)")
-    common.tell({**found.to_dict(), "along": along, **provenance(str(common.device))}, shown=lines)
+    common.tell({**found.to_dict(), **provenance(str(common.device))}, shown=lines)

@@ -96,10 +96,6 @@ def _cut(data: Path, folder: Path, common: Common, model: Any, labels: bool | No
 
     reading = Reading(**common.given) if model is None else _reading_for(model, data, common)
     options = {"check_classes": model is None or "classes" in common.given}
-    hints = {"must have the channels": "if a channel only has another name: --rename OLD=NEW"}
-    if model is not None and "fs" not in common.given:
-        fitted = f"the model was fitted at {model.fs_:g} Hz"
-        hints |= {"the times give a rate": fitted, "is sampled at": fitted}
     try:
         try:
             store = write_recordings(data, folder / "store", reading, common, labels=labels is not False, **options)
@@ -109,8 +105,9 @@ def _cut(data: Path, folder: Path, common: Common, model: Any, labels: bool | No
             store = write_recordings(data, folder / "unlabelled", reading, common, labels=False, **options)
             print_notes(f"read without labels: {str(error).partition(chr(10))[0]}")
     except DataError as error:
-        hint = next((f"\n({hint})" for words, hint in hints.items() if words in str(error)), "")
-        raise (DataError(f"{error}{hint}") if hint else error) from error
+        if model is None or "fs" in common.given or " Hz, not " not in str(error):
+            raise
+        raise DataError(f"{error} (the model was fitted at {model.fs_:g} Hz)") from error
     for reason, names in by_reason({entry["name"]: entry["reason"] for entry in store.skipped}).items():
         rest = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         print_notes(f"left out {', '.join(names[:_NAMED])}{rest}: {reason}")
@@ -242,12 +239,10 @@ def describe(windows: Windows, hidden: bool) -> None:
     frame = pd.DataFrame({"label": np.array([*windows.classes, ""])[windows.label], "subject": windows.subject})
     labelled = frame[windows.label >= 0]
     counts = labelled["label"].value_counts().reindex(list(windows.classes), fill_value=0)
-    unlabelled, notes = len(frame) - len(labelled), [note_on_files(windows.index)]
+    notes = [note_on_files(windows.index)]
     if len(labelled) and not hidden:
-        table = pd.DataFrame({"windows": {**counts, "(no label)": unlabelled}})
+        table = pd.DataFrame({"windows": {**counts, "(no label)": len(frame) - len(labelled)}})
         print_table(table.assign(percent=100 * table["windows"] / len(frame)), err=True)
-    elif len(labelled) and unlabelled:
-        notes.append(f'{counted(unlabelled, "window")} without a label ("", None, NaN or -1).')
     if absent := counts.index[counts == 0].tolist():
         notes.append(f"No window has the class {' or '.join(map(repr, absent))}: scores are without it.")
     pairs = labelled[labelled["subject"] != ""].drop_duplicates()

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from polyadic.export.c_file import CExport, c
-    from polyadic.export.hub_folder import hub
+    from polyadic.export.hub_folder import HUB_FILES, hub
     from polyadic.export.interop import from_mne
     from polyadic.export.onnx_file import Features, onnx
 
-__all__ = ["CExport", "Features", "c", "from_mne", "hub", "onnx"]
+__all__ = ["HUB_FILES", "CExport", "Features", "c", "from_mne", "hub", "onnx"]
 
-_MODULES = {"CExport": "c_file", "c": "c_file", "hub": "hub_folder", "from_mne": "interop"}
+_MODULES = {"CExport": "c_file", "c": "c_file", "HUB_FILES": "hub_folder", "hub": "hub_folder", "from_mne": "interop"}
 
 
 def __getattr__(name: str) -> Any:

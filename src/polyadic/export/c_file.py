@@ -23,6 +23,7 @@ from polyadic._util.files import write_atomically
 from polyadic._util.torch_state import plain_torch
 from polyadic._util.version import __version__
 from polyadic.core.tensorizer import CForm, Tensorizer
+from polyadic.data.channels import numbered_channels
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import Probe
 from polyadic.evaluate.sequences import LONGEST_GAP
@@ -165,22 +166,22 @@ def c(
     if export.classes:
         expected = export.probabilities(windows[:1])[0]
         tests["probability"] = table(expected)
+    names, units = model.channel_names_ or numbered_channels(channels), model.units_ or [""] * channels
     context = {
+        **vars(export),
         "export": export,
         "form": form,
         "inference": settled,
         "model": model,
         "version": __version__,
         "sha256": hashlib.sha256("".join(values.text for values in tables.values()).encode()).hexdigest(),
-        "channels": _channel_names(model, channels),
+        "channels": [f"{name} ({unit})" if unit else name for name, unit in zip(names, units, strict=True)],
         "classes": [str(name) for name in settled.classes],
         "statistics": settled.n_statistics,
         "axes": settled.n_axes,
-        "int8": int8,
         "real": real,
         "weight": "signed char" if int8 else "float",
         "mean": "mean" in tables,
-        "along": along,
         "chain": chain,
         "longest_gap": 0 if chain is None else LONGEST_GAP * chain.step // stride,
         "constants": statistics,
@@ -272,9 +273,3 @@ def _structures(
     if along:
         stream |= {"steps": ("int", ()), "before": ("float", (len(settled.classes),))}
     return scratch, stream
-
-
-def _channel_names(model: Any, count: int) -> list[str]:
-    names = model.channel_names_ or [f"channel {number + 1}" for number in range(count)]
-    units = model.units_ or [""] * count
-    return [f"{name} ({unit})" if unit else name for name, unit in zip(names, units, strict=True)]

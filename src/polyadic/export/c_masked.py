@@ -23,8 +23,6 @@ from polyadic.evaluate.probe import fixed_points
 from polyadic.export.c_text import Struct, Table, table
 from polyadic.export.inference import Inference
 
-__all__ = ["MaskedCode", "masked_code"]
-
 _MOST_CONDITION = 1e4
 """Condition number of M above which the posterior distribution is computed in double precision."""
 

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Struct", "Table", "comment", "float_literal", "literal", "sizeof", "string_literal", "table"]
-
 _TYPES = {"float": "f4", "double": "f8", "signed char": "i1", "unsigned char": "u1", "short": "i2", "int": "i4"}
 
 Struct = dict[str, tuple[str, tuple[int, ...]]]

@@ -26,9 +26,6 @@ from polyadic.evaluate.probe import Probe
 from polyadic.readout import FittedReadout, Readout
 from polyadic.statistics import window_statistics
 
-__all__ = ["Inference", "features_of", "fitted_to_float32", "needs_double", "parts_of", "quantise", "rounding_error"]
-__all__ += ["typical_windows"]
-
 _Array = NDArray[np.float64]
 _MOST_ERROR = 2e-5
 """Relative error of float32 sums above which they are in double precision."""

@@ -36,14 +36,13 @@ def from_mne(instance: Any, seconds: float | None = None) -> Windows:
     check_number("seconds", seconds, 1 / recording.fs)
     length = round(seconds * recording.fs)
     starts = window_starts(recording, length)
-    windows = cut_windows(recording.signal, starts, length)
-    kept = observed_windows(windows)
-    return Windows(
-        windows[kept],
+    windows = Windows(
+        cut_windows(recording.signal, starts, length),
         recording.fs,
-        subject=[recording.subject] * int(kept.sum()),
-        recording=[recording.name] * int(kept.sum()),
-        start=starts[kept],
+        subject=[recording.subject] * len(starts),
+        recording=[recording.name] * len(starts),
+        start=starts,
         channels=recording.channels,
         units=recording.units,
     )
+    return windows[observed_windows(windows.X)]

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from polyadic._util.files import check_regular_file, write_atomically
+from polyadic._util.packages import import_package
 from polyadic._util.version import __version__
 from polyadic.errors import PolyadicError
-from polyadic.export.onnx_graph import OPSET, Graph, needed
+from polyadic.export.onnx_graph import OPSET, Graph
 
 __all__ = ["Features", "onnx"]
 
@@ -59,7 +60,7 @@ class Features:
     """
 
     def __init__(self, path: str | os.PathLike[str], threads: int = 1) -> None:
-        runtime = needed("onnxruntime")
+        runtime = import_package("onnxruntime", "an ONNX file")
         options = runtime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = threads
         options.log_severity_level = 3

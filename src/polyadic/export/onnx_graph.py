@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,10 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from polyadic._util.packages import import_package
 from polyadic._util.version import __version__
-from polyadic.errors import PolyadicError
-
-__all__ = ["OPSET", "Graph", "Node", "needed"]
 
 OPSET, _IR = 17, 8  # from 2022: runtimes on small devices are often old
 _BINARY = {
@@ -87,7 +84,7 @@ class Graph:
     """
 
     def __init__(self, centre: NDArray[Any] | None) -> None:
-        self.centre, api = centre, needed("onnx")
+        self.centre, api = centre, import_package("onnx", "an ONNX file")
         self.helper, self._check, self._tensor = api.helper, api.checker.check_model, api.numpy_helper.from_array
         self.nodes: list[Any] = []
         self.constants: dict[tuple[str, tuple[int, ...], bytes], Any] = {}
@@ -187,12 +184,3 @@ class Graph:
         self.helper.set_model_props(model, {"polyadic": json.dumps(known)})
         self._check(model, full_check=True)
         return bytes(model.SerializeToString())
-
-
-def needed(package: str, extra: str = "onnx") -> Any:
-    """Import an optional package."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        name = package.partition(".")[0]
-        raise PolyadicError(f"{name} is needed for this: pip install 'polyadic[{extra}]'") from error

@@ -22,8 +22,6 @@ from polyadic.export.inference import Inference
 from polyadic.export.onnx_graph import Graph
 from polyadic.readout import CLIP
 
-__all__ = ["Filled", "averaged", "completed", "filled", "standardised_statistics"]
-
 _ROOT_STEPS = 30
 """Newton-Schulz steps; the root of a variance of 1e-9 of the total is then exact to 1e-4 of the largest root."""
 

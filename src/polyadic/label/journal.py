@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from polyadic._util.files import harmless, sync_folder
+from polyadic._util.files import harmless
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
@@ -153,7 +153,6 @@ class Journal:
         self._file.truncate(end)
         if not end:
             self._write(head)
-            sync_folder(self.path.absolute().parent)
 
     def append(self, rows: Sequence[Row]) -> None:
         """Write rows to the disk, all of them or, if that fails, none; when this returns they are safe."""

@@ -23,8 +23,6 @@ from polyadic.errors import PolyadicError
 from polyadic.label.session import ConflictError, Session
 from polyadic.label.views import Views
 
-__all__ = ["build_app"]
-
 _FILES = {"": "html", "page.js": "javascript", "page.css": "css"}
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

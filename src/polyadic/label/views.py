@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import welch
+from sklearn.decomposition import PCA
 
+from polyadic.data.channels import numbered_channels
 from polyadic.errors import PolyadicError
 from polyadic.label.session import Session
-
-__all__ = ["Views"]
 
 _COLUMNS = 1200
 """Maximum number of columns of a drawing; longer signals are drawn by the extremes of each column."""
@@ -56,16 +56,14 @@ class Views:
         self._scales = [_round_up(float(value)) for value in np.nanquantile(distance, 0.99, axis=(0, 2))]
         self._powers = np.maximum(np.nan_to_num(np.nanmean(np.square(distance), axis=(0, 2))), 1e-300)
         self._typical = self._spectra(X).mean(axis=0)
-        centred = Z - Z.mean(axis=0)
-        _, axes = np.linalg.eigh(centred.T @ centred)
-        places = centred @ axes[:, :-3:-1]  # the two axes of largest variance
+        places = PCA(2, svd_solver="covariance_eigh").fit_transform(Z)
         low, high = np.quantile(places, [0.002, 0.998], axis=0)
         self._map = np.clip((places - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
 
     def start(self) -> dict[str, Any]:
         """Return what never changes: channels, length of windows, and the map."""
         count, length = self.windows.shape[1:]
-        names = self.windows.channels or tuple(f"channel {number + 1}" for number in range(count))
+        names = self.windows.channels or numbered_channels(count)
         about = zip(names, self.windows.units or ("",) * count, self._centres.tolist(), self._scales, strict=True)
         sample = self.session.questions.sample
         return {

@@ -10,14 +10,12 @@ Needs plotly and, for `write_image`, kaleido. Both come with the extra `report`.
 
 from __future__ import annotations
 
-from polyadic.plot.components import channels, class_means, components, profile
-from polyadic.plot.scores import comparison, confusion, missing_channels, reliability, statistics, subjects
+from polyadic.plot.components import class_means, components, profile
+from polyadic.plot.scores import confusion, missing_channels, reliability, subjects
 from polyadic.plot.windows import features, signals, timeline
 
 __all__ = [
-    "channels",
     "class_means",
-    "comparison",
     "components",
     "confusion",
     "features",
@@ -25,7 +23,6 @@ __all__ = [
     "profile",
     "reliability",
     "signals",
-    "statistics",
     "subjects",
     "timeline",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +13,16 @@ from sklearn.utils.validation import check_is_fitted
 from polyadic._util.checks import check_integer
 from polyadic.core.tensorizer import Axis
 from polyadic.errors import PolyadicError
+from polyadic.explain.electrodes import positions
 from polyadic.explain.expression import profiles, shown
 from polyadic.explain.spectra import effect_sizes
-from polyadic.plot.electrodes import head_maps, positions
-from polyadic.plot.style import NEUTRAL, PALETTE, compact, dots, new_figure, panel, short
+from polyadic.plot.electrodes import head_maps
+from polyadic.plot.style import NEUTRAL, PALETTE, compact, dots, new_figure, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["channels", "class_means", "components", "profile"]
+__all__ = ["class_means", "components", "profile"]
 
 _ROW = 96
 _MOST_NAMED = 20
@@ -53,20 +55,22 @@ def components(model: Any, data: Any = None, count: int = 12) -> Figure:
     if not rows:
         raise PolyadicError("no component of this model replicates, so there is none to plot")
     figure = new_figure(height=60 + _ROW * rows, showlegend=False)
-    width = 1 / len(axes)
-    for row, column in np.ndindex(rows, len(axes)):
-        axis, last = axes[column], row == rows - 1
-        x = {"domain": [(column + 0.16 * (column > 0)) * width, (column + 1) * width], "showticklabels": last}
-        x |= {"title": {"text": axis.title if last else ""}}
-        y = {"domain": [1 - (row + 0.88) / rows, 1 - row / rows], "showticklabels": False}
-        y |= {"title": {"text": str(row + 1)}} if column == 0 else {}
-        weights, band, _ = _weights(model, row, column)
-        _add_profile(figure, axis, weights, band, **panel(figure, row * len(axes) + column, _ticks(axis) | x, y))
-    return figure
+    spaces = {"horizontal_spacing": 0.16 / len(axes), "vertical_spacing": 0.12 / rows}
+    figure.set_subplots(rows, len(axes), shared_xaxes=True, **spaces)
+    for row, column in itertools.product(range(1, rows + 1), range(1, len(axes) + 1)):
+        axis, weights, band, _ = _profile(model, row - 1, column - 1, data)
+        _add_profile(figure, axis, weights, band, row=row, col=column)
+        figure.update_yaxes(title_text=str(row), row=row, col=1)
+        figure.update_xaxes(_ticks(axis), col=column)
+        figure.update_xaxes(title_text=axis.title, row=rows, col=column)
+    return figure.update_yaxes(showticklabels=False)
 
 
 def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
     """Plot the weights of one component along one mode, such as frequency or time, with a 90 % band if it is known.
+
+    Channels are bars, or maps of the head if they are known electrodes; the weights of other channels are then below
+    the maps. Parts of an STFT, such as amplitude and phase, are separate maps, or bars in separate colours.
 
     Parameters
     ----------
@@ -78,42 +82,20 @@ def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
     Examples
     --------
     >>> from polyadic import SALS
-    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(np.random.default_rng(0).normal(size=(20, 3, 4)))
-    >>> profile(model, 0, 1).layout.xaxis.title.text
-    'mode 2'
+    >>> from polyadic.data import Windows
+    >>> windows = Windows(np.eye(24).reshape(24, 4, 6), fs=100, channels=["Fz", "C3", "C4", "Pz"])
+    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(windows)
+    >>> profile(model, 0, 0, windows).data[0].type, profile(model, 0, 1, windows).layout.xaxis.title.text
+    ('heatmap', 'time (s)')
     """
-    axis, weights, band, title = _checked_profile(model, r, mode, data)
+    axis, weights, band, title = _profile(model, r, mode, data)
+    if axis.kind == "channel" and (places := positions(axis.labels)):
+        return head_maps(axis, axis.by_part(weights), places, title)
     figure = new_figure(height=240, showlegend=len(axis.parts) > 1)
     figure.update_layout(xaxis=_ticks(axis) | {"title": {"text": axis.title}})
     figure.update_layout(yaxis={"title": {"text": title}, "rangemode": "tozero"})
     _add_profile(figure, axis, weights, band)
     return figure
-
-
-def channels(model: Any, r: int, data: Any = None) -> Figure:
-    """Plot the weights of one component on the channels: maps of the head for known electrodes, bars otherwise.
-
-    Parts of an STFT, such as amplitude and phase, are shown as separate maps or in separate colours. Channels that are
-    not electrodes are named below the maps with their weights.
-
-    Parameters
-    ----------
-    model : fitted
-    r : number of the component, from 0
-    data : as for `components`
-
-    Examples
-    --------
-    >>> from polyadic import SALS
-    >>> from polyadic.data import Windows
-    >>> windows = Windows(np.eye(24).reshape(24, 4, 6), fs=100, channels=["Fz", "C3", "C4", "Pz"])
-    >>> model = SALS(rank=2, tensorize=None, max_sweeps=1).fit(windows)
-    >>> channels(model, 0, windows).data[0].type
-    'heatmap'
-    """
-    axis, weights, _, title = _checked_profile(model, r, 0, data)
-    places = positions(axis.labels)
-    return head_maps(axis, axis.by_part(weights), places, title) if places else profile(model, r, 0, data)
 
 
 def class_means(
@@ -148,30 +130,25 @@ def class_means(
     return figure.add_vline(x=0, line={"width": 1, "dash": "dot", "color": NEUTRAL})
 
 
-def _checked_profile(model: Any, r: int, mode: int, data: Any) -> tuple[Axis, _Floats, _Floats | None, str]:
-    """Return the axis of a mode and what `_weights` does, or raise if there is no such component or mode."""
-    check_is_fitted(model)
-    check_integer("r", r, 0)
-    check_integer("mode", mode, 0)
-    rank, axes = shown(model).rank, model.axes(data)
-    if r >= rank or mode >= len(axes):
-        raise PolyadicError(
-            f"r must be below {rank}, the number of components, and mode below {len(axes)}, but they are {r} and {mode}"
-        )
-    return axes[mode], *_weights(model, r, mode)
-
-
-def _weights(model: Any, r: int, mode: int) -> tuple[_Floats, _Floats | None, str]:
-    """Return a profile (I,), its 90 % band (2, I) if known, and a title of their axis.
+def _profile(model: Any, r: int, mode: int, data: Any) -> tuple[Axis, _Floats, _Floats | None, str]:
+    """Return the axis of a mode, the profile (I,) of a component, its 90 % band (2, I) if known, and a title.
 
     Non-negative profiles are in percent of the total weight, others as they are in the bases.
     """
-    people = shown(model)
+    check_is_fitted(model)
+    check_integer("r", r, 0)
+    check_integer("mode", mode, 0)
+    people, axes = shown(model), model.axes(data)
+    if r >= people.rank or mode >= len(axes):
+        raise PolyadicError(
+            f"r must be below {people.rank}, the number of components, and mode below {len(axes)}, but they are {r}, "
+            f"{mode}"
+        )
     if any((factor < 0).any() for factor in people.factors_):
-        return np.asarray(people.factors_[mode][:, r], np.float64), None, "weight"
+        return axes[mode], np.asarray(people.factors_[mode][:, r], np.float64), None, "weight"
     bands = getattr(getattr(model, "components_", None), "bands", None)
     band = None if bands is None else 100 * bands[mode][:, :, r]
-    return 100 * profiles(people.factors_[mode])[:, r], band, "weight (%)"
+    return axes[mode], 100 * profiles(people.factors_[mode])[:, r], band, "weight (%)"
 
 
 def _ticks(axis: Axis) -> dict[str, Any]:

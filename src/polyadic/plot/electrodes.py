@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.core.tensorizer import Axis
-from polyadic.explain.electrodes import Places, position, positions, sites
-from polyadic.plot.style import compact, new_figure, panel, short
+from polyadic.explain.electrodes import Places, sites
+from polyadic.plot.style import compact, new_figure, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
-
-__all__ = ["Places", "head_maps", "interpolated", "position", "positions"]
 
 _CIRCLE = " L ".join(f"{np.cos(angle):.3f} {np.sin(angle):.3f}" for angle in np.linspace(0, 2 * np.pi, 73)[:-1])
 _LETTERS = 72
@@ -38,22 +36,23 @@ def head_maps(axis: Axis, parts: NDArray[np.float64], places: Places, title: str
     bar |= {"outlinewidth": 0, "tickvals": sorted({low, 0.0, limit}), "tickformat": ".2g"}
     bar |= {"title": {"text": title, "side": "top", "font": {"size": 12}}}
     colours = {"cmin": low, "cmax": limit, "autocolorscale": True, "colorbar": bar}
-    figure = new_figure(height=height, showlegend=False, coloraxis=colours)
+    figure = new_figure(height=height, showlegend=False, coloraxis=colours).set_subplots(
+        1, len(parts), horizontal_spacing=0
+    )
     for number, weights in enumerate(parts):
-        hidden = {"visible": False, "constrain": "domain"}
-        x = {"domain": [number / len(parts), (number + 1) / len(parts)], "range": [-1.12, 1.12]}
-        y = {"domain": [bottom + 0.04, 1], "range": [-1.12, 1.45], "scaleanchor": f"x{number + 1 if number else ''}"}
-        _add_map(figure, axis, number, weights, places, panel(figure, number, hidden | x, hidden | y))
+        _add_map(figure, axis, number, weights, places)
+        figure.update_yaxes(scaleanchor=figure.data[-1].xaxis, col=number + 1)
+    figure.update_xaxes(visible=False, constrain="domain", range=[-1.12, 1.12])
+    figure.update_yaxes(visible=False, constrain="domain", range=[-1.12, 1.45], domain=[bottom + 0.04, 1])
     if lines:
         below = {"x": 0.5, "y": 0, "xref": "paper", "yref": "paper", "yanchor": "bottom", "showarrow": False}
         figure.add_annotation(text="<br>".join(lines), font={"size": 12}, **below)
     return figure
 
 
-def _add_map(
-    figure: Figure, axis: Axis, part: int, weights: NDArray[np.float64], places: Places, where: dict[str, str]
-) -> None:
+def _add_map(figure: Figure, axis: Axis, part: int, weights: NDArray[np.float64], places: Places) -> None:
     """Add one map with its electrodes, head and nose."""
+    where = {"row": 1, "col": part + 1}
     xy, names = np.array(list(places.values())), [short("-".join(sites(axis.labels[channel]))) for channel in places]
     values = weights[list(places)]
     surface = interpolated(xy, values)
@@ -72,15 +71,14 @@ def _add_map(
         hovertemplate="%{text}: %{customdata:.3g}<extra></extra>",
         **where,
     )
-    refs = {"xref": where["xaxis"], "yref": where["yaxis"]}
     # Cover everything outside the head in the page colour. Reports find this shape by name to recolour it.
     outside = f"M -1.1 -1.1 H 1.1 V 1.1 H -1.1 Z M {_CIRCLE} Z"
     cover = {"fillrule": "evenodd", "fillcolor": "white", "line_width": 0, "layer": "above", "name": "ground"}
-    figure.add_shape(type="path", path=outside, **cover, **refs)
+    figure.add_shape(type="path", path=outside, **cover, **where)
     line = {"color": "#888", "width": 1.5}
-    figure.add_shape(type="circle", x0=-1, x1=1, y0=-1, y1=1, line=line, **refs)
-    figure.add_shape(type="path", path="M -0.12 0.99 L 0 1.13 L 0.12 0.99", line=line, **refs)
-    figure.add_annotation(text=axis.parts[part], x=0, y=1.2, yanchor="bottom", showarrow=False, **refs)
+    figure.add_shape(type="circle", x0=-1, x1=1, y0=-1, y1=1, line=line, **where)
+    figure.add_shape(type="path", path="M -0.12 0.99 L 0 1.13 L 0.12 0.99", line=line, **where)
+    figure.add_annotation(text=axis.parts[part], x=0, y=1.2, yanchor="bottom", showarrow=False, **where)
 
 
 def interpolated(places: NDArray[np.float64], values: NDArray[np.float64], size: int = 32) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Plots of scores: comparison, confusion, calibration, scores by subject and missing channels, statistics by class."""
+"""Plots of scores: confusion, calibration, scores by subject and by missing channels."""
 
 from __future__ import annotations
 
@@ -7,64 +7,36 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.metrics import confusion_matrix
-from sklearn.utils.validation import check_is_fitted
 
 from polyadic.errors import PolyadicError
 from polyadic.evaluate import calibration
-from polyadic.plot.style import NEUTRAL, PALETTE, compact, dots, line_up, new_figure, short
+from polyadic.plot.style import NEUTRAL, PALETTE, dots, line_up, new_figure, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["comparison", "confusion", "missing_channels", "reliability", "statistics", "subjects"]
+__all__ = ["confusion", "missing_channels", "reliability", "subjects"]
 
 _MOST_COUNTED = 12
-_MOST_STATISTICS = 16
 _DOTTED, _DASHED = ({"width": 1, "dash": dash, "color": NEUTRAL} for dash in ("dot", "dash"))
 
 
-def comparison(values: Mapping[str, tuple[float, float, float]], title: str = "accuracy (%)") -> Figure:
-    """Plot scores or effect sizes with their intervals, the first one highlighted.
+def confusion(counts: ArrayLike, classes: Sequence[str]) -> Figure:
+    """Plot a confusion matrix: numbers of windows, coloured by their share of the true class.
 
     Parameters
     ----------
-    values : for each method or row, its value and the limits of its interval
-    title : what the values are
+    counts : (K, K), windows by true (rows) and predicted class, such as `CrossValidation.confusion`
+    classes : (K,), their names
 
     Examples
     --------
-    >>> comparison({"ATD": (93.0, 92.1, 93.9), "SALS": (92.0, 91.0, 93.0)}).data[0].x.tolist()
-    [93.0, 92.0]
-    """
-    names = [short(name) for name in values]
-    middle, low, high = np.array(list(values.values()), dtype=np.float64).reshape(-1, 3).T
-    colours = [PALETTE[0], *[NEUTRAL] * (len(names) - 1)]
-    return dots(names, middle, colours, title, array=high - middle, arrayminus=middle - low)
-
-
-def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -> Figure:
-    """Plot the confusion matrix: numbers of windows, coloured by their share of the true class.
-
-    Parameters
-    ----------
-    y : (N,), classes from 0
-    predicted : (N,), or (repeats, N) for the mean over repeats
-    classes : names of the classes
-
-    Examples
-    --------
-    >>> confusion([0, 0, 1, 1], [0, 1, 1, 1]).data[0].z.tolist()
+    >>> confusion([[1, 1], [0, 2]], ["rest", "walk"]).data[0].z.tolist()
     [[50.0, 50.0], [0.0, 100.0]]
     """
-    truth, guesses = np.asarray(y), np.atleast_2d(predicted)
-    if guesses.shape[1:] != truth.shape or not guesses.size:
-        raise PolyadicError(
-            f"y and predicted must have the same shape (N,), but have shapes {truth.shape} and {np.shape(predicted)}"
-        )
-    present = np.union1d(truth, guesses)
-    counts = np.mean([confusion_matrix(truth, guess, labels=present) for guess in guesses], axis=0)
-    names = [short(classes[code]) if len(classes) else str(code) for code in present.tolist()]
+    numbers, names = np.asarray(counts, np.float64), [short(name) for name in classes]
+    if numbers.shape != (len(names), len(names)):
+        raise PolyadicError(f"counts must have a row and a column for each class, but has shape {numbers.shape}")
     figure = new_figure(
         height=90 + max(160, 52 * len(names)),
         coloraxis={"cmin": 0, "cmax": 100, "autocolorscale": True, "showscale": False},
@@ -72,10 +44,10 @@ def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -
         yaxis=line_up(names) | {"title": {"text": "true"}},
     )
     return figure.add_heatmap(
-        z=100.0 * counts / np.maximum(counts.sum(axis=1, keepdims=True), 1),
-        customdata=counts,
+        z=100.0 * numbers / np.maximum(numbers.sum(axis=1, keepdims=True), 1),
+        customdata=numbers,
         coloraxis="coloraxis",
-        text=[[f"{count:,.1f}".removesuffix(".0") for count in row] for row in counts.tolist()],
+        text=[[f"{count:,.1f}".removesuffix(".0") for count in row] for row in numbers.tolist()],
         texttemplate="%{text}" if len(names) <= _MOST_COUNTED else "",
         hovertemplate="%{y} as %{x}: %{text} windows, %{z:.1f} %<extra></extra>",
         xgap=2,
@@ -83,63 +55,50 @@ def confusion(y: ArrayLike, predicted: ArrayLike, classes: Sequence[str] = ()) -
     )
 
 
-def subjects(accuracy: Mapping[str, float], measure: str = "accuracy", chance: float | None = None) -> Figure:
-    """Plot the score of each subject in ascending order, with the mean as a dotted line.
+def subjects(accuracy: Mapping[str, float], chance: float) -> Figure:
+    """Plot the balanced accuracy of each subject in ascending order; the mean is dotted, the chance level dashed.
 
     Parameters
     ----------
     accuracy : score of each subject, between 0 and 1, for example from `polyadic.evaluate.cross_validate`
-    measure : name of the score, for the axis
-    chance : chance level, for a dashed line
+    chance : chance level, between 0 and 1
 
     Examples
     --------
-    >>> subjects({"a": 1.0, "b": 0.5}).data[0].x.tolist()
+    >>> subjects({"a": 1.0, "b": 0.5}, chance=0.25).data[0].x.tolist()
     [50.0, 100.0]
     """
     ordered = sorted(accuracy.items(), key=lambda item: (item[1], item[0]))
     percent = 100.0 * np.array([value for _, value in ordered])
-    names = [short(name) for name, _ in ordered]
-    figure = dots(names, percent, [PALETTE[0]] * len(names), f"{measure} (%)")
-    figure.add_vline(x=float(percent.mean()), line=_DOTTED)
-    if chance is not None:
-        figure.add_vline(x=100 * chance, line=_DASHED)
+    figure = dots([short(name) for name, _ in ordered], percent, [PALETTE[0]] * len(ordered), "balanced accuracy (%)")
+    figure.add_vline(x=float(percent.mean()), line=_DOTTED).add_vline(x=100 * chance, line=_DASHED)
     return figure.update_layout(xaxis_range=[0, 101])
 
 
-def missing_channels(accuracy: Mapping[int, float], channels: int, chance: float | None = None) -> Figure:
-    """Plot the balanced accuracy against the number of missing channels.
+def missing_channels(accuracy: Mapping[int, float], channels: int, chance: float) -> Figure:
+    """Plot the balanced accuracy against the number of missing channels; the chance level is dashed.
 
     Parameters
     ----------
     accuracy : score, between 0 and 1, by number of missing channels
     channels : number of all channels
-    chance : chance level, for a dashed line
+    chance : chance level, between 0 and 1
 
     Examples
     --------
-    >>> missing_channels({0: 0.9, 1: 0.8}, 4).data[0].y.tolist()
+    >>> missing_channels({0: 0.9, 1: 0.8}, 4, chance=0.5).data[0].y.tolist()
     [90.0, 80.0]
     """
-    figure = new_figure(height=300, showlegend=False)
-    figure.add_scatter(
-        x=list(accuracy),
-        y=100 * np.array(list(accuracy.values())),
-        mode="lines+markers",
-        marker={"size": 9, "color": PALETTE[0]},
-        cliponaxis=False,
-        hovertemplate=f"%{{x}} of {channels} missing: %{{y:.1f}} %<extra></extra>",
-    )
-    if chance is not None:
-        figure.add_hline(y=100 * chance, line=_DASHED)
-    return figure.update_layout(
-        xaxis={"title": {"text": f"missing channels, of {channels}"}, "tickvals": list(accuracy)},
-        yaxis={"title": {"text": "balanced accuracy (%)"}, "range": [0, 101]},
-    )
+    hover = f"%{{x}} of {channels} missing: %{{y:.1f}} %<extra></extra>"
+    figure = _curve(list(accuracy), list(accuracy.values()), 9, hover, "balanced accuracy (%)")
+    figure.add_hline(y=100 * chance, line=_DASHED)
+    return figure.update_layout(xaxis_title_text=f"missing channels, of {channels}", xaxis_tickvals=list(accuracy))
 
 
 def reliability(confidence: ArrayLike, correct: ArrayLike) -> Figure:
     """Plot how often predictions are correct against their confidence; on the diagonal, probabilities are right.
+
+    The area of a marker is the number of predictions.
 
     Parameters
     ----------
@@ -152,64 +111,19 @@ def reliability(confidence: ArrayLike, correct: ArrayLike) -> Figure:
     [100.0, 50.0]
     """
     found = calibration(confidence, correct)
-    figure = new_figure(height=300, showlegend=False)
-    figure.add_scatter(
-        x=100 * found.confidence,
-        y=100 * found.accuracy,
-        mode="lines+markers",
-        # The area of a marker is the number of predictions.
-        marker={"size": 6 + 18 * np.sqrt(found.windows / found.windows.max()), "color": PALETTE[0]},
-        cliponaxis=False,
-        customdata=found.windows,
-        hovertemplate="confidence %{x:.0f} %: %{y:.1f} % of %{customdata:,} correct<extra></extra>",
+    hover, sizes = (
+        "confidence %{x:.0f} %: %{y:.1f} % correct<extra></extra>",
+        np.sqrt(found.windows / found.windows.max()),
     )
+    figure = _curve(100 * found.confidence, found.accuracy, 6 + 18 * sizes, hover, "correct (%)")
     figure.add_shape(type="line", x0=0, y0=0, x1=100, y1=100, line=_DASHED)
-    return figure.update_layout(
-        xaxis={"title": {"text": "confidence (%)"}, "range": [max(0.0, 100 * float(found.confidence.min()) - 5), 101]},
-        yaxis={"title": {"text": "correct (%)"}, "range": [0, 101]},
-    )
+    lowest = max(0.0, 100 * float(found.confidence.min()) - 5)
+    return figure.update_layout(xaxis_title_text="confidence (%)", xaxis_range=[lowest, 101])
 
 
-def statistics(model: Any, Z: ArrayLike, label: ArrayLike, classes: Sequence[str] = ()) -> Figure:
-    """Plot the mean of statistics in each class, in standard deviations over all windows: those that differ most.
-
-    Parameters
-    ----------
-    model : fitted, with statistics in its readout
-    Z : (N, features), result of `model.transform`
-    label : (N,), classes from 0; -1 for unlabelled windows
-    classes : names of the classes
-
-    Examples
-    --------
-    >>> from polyadic import CPD
-    >>> from polyadic.data import synthetic
-    >>> signals = synthetic(60, n_channels=2)
-    >>> model = CPD(rank=3, max_sweeps=4).fit(signals)
-    >>> len(statistics(model, model.transform(signals), signals.label).data)
-    4
-    """
-    check_is_fitted(model)
-    names = [str(name) for name in model.get_feature_names_out()]
-    readout = getattr(model, "readout_", None)
-    if readout is None or readout.rank == len(names):
-        raise PolyadicError("the model has no statistics: its readout has statistics=0, or it has no readout")
-    values, codes = np.asarray(Z, np.float64)[:, readout.rank :], np.asarray(label)
-    spread = values.std(axis=0)
-    scaled = (values - values.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
-    present = np.unique(codes[codes >= 0]).tolist()
-    means = np.stack([scaled[codes == code].mean(axis=0) for code in present])
-    rows = np.sort(np.argsort(-means.std(axis=0), kind="stable")[:_MOST_STATISTICS])
-    figure = new_figure(height=80 + 24 * max(4, len(rows)))
-    for code, mean in zip(present, means, strict=True):
-        figure.add_scatter(
-            x=compact(mean[rows]),
-            y=list(range(len(rows))),
-            mode="markers",
-            name=short(classes[code]) if len(classes) else str(code),
-            marker={"size": 9, "color": PALETTE[code % len(PALETTE)]},
-            hovertemplate="%{y}: %{x:+.2f} SD<extra>%{fullData.name}</extra>",
-        )
-    figure.add_vline(x=0, line=_DOTTED)
-    labels = line_up([short(names[readout.rank + row]) for row in rows])
-    return figure.update_layout(xaxis_title_text="mean (SD)", yaxis=labels | {"showgrid": True})
+def _curve(x: Any, shares: ArrayLike, size: Any, hover: str, title: str) -> Figure:
+    """Return a figure of a line of markers; shares are from 0 to 1."""
+    figure = new_figure(height=300, showlegend=False, yaxis={"title": {"text": title}, "range": [0, 101]})
+    marker = {"size": size, "color": PALETTE[0]}
+    y = 100 * np.asarray(shares)
+    return figure.add_scatter(x=x, y=y, mode="lines+markers", marker=marker, cliponaxis=False, hovertemplate=hover)

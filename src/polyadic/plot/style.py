@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.errors import MissingExtraError
+from polyadic._util.packages import import_package
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-__all__ = ["NEUTRAL", "PALETTE", "SYMBOLS", "compact", "dots", "line_up", "new_figure", "panel", "short"]
-
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#888888")
 """Paul Tol's bright scheme, which is colour-blind safe and works on light and dark backgrounds."""
 NEUTRAL = PALETTE[-1]
-SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "triangle-down", "star")
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "x", "star")
 
 _SEQUENTIAL = [[0.0, "#f4f6f9"], [0.5, "#86a9cf"], [1.0, "#1f4e8c"]]
 _DIVERGING = [[0.0, "#2166ac"], [0.25, "#92c5de"], [0.5, "#f7f7f7"], [0.75, "#f4a582"], [1.0, "#b2182b"]]
@@ -31,10 +29,7 @@ _LONGEST = 28
 
 def new_figure(height: int = 320, **layout: Any) -> Figure:
     """Return an empty figure in the common style, or raise an error that says how to install plotly."""
-    try:
-        import plotly.graph_objects as go
-    except ImportError as error:
-        raise MissingExtraError("plots need plotly, which is not installed: pip install 'polyadic[report]'") from error
+    go = import_package("plotly.graph_objects", "a plot")
     style = go.layout.Template(
         layout={
             "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13},
@@ -71,13 +66,6 @@ def dots(names: Sequence[str], x: Any, colours: Sequence[str], title: str, **err
         hovertemplate="%{y}: %{x:.3g}<extra></extra>",
     )
     return figure.update_layout(xaxis_title_text=title, yaxis=line_up(names))
-
-
-def panel(figure: Figure, number: int, x: dict[str, Any], y: dict[str, Any]) -> dict[str, str]:
-    """Set up the axes of panel `number`, from 0, and return the arguments that add a trace to it."""
-    name = "" if number == 0 else str(number + 1)
-    figure.update_layout({f"xaxis{name}": {"anchor": f"y{name}"} | x, f"yaxis{name}": {"anchor": f"x{name}"} | y})
-    return {"xaxis": f"x{name}", "yaxis": f"y{name}"}
 
 
 def line_up(names: Sequence[str]) -> dict[str, Any]:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.decomposition import PCA
-from sklearn.preprocessing import StandardScaler
 
 from polyadic.errors import PolyadicError
-from polyadic.plot.style import PALETTE, SYMBOLS, compact, line_up, new_figure, panel, short
+from polyadic.plot.style import PALETTE, SYMBOLS, compact, line_up, new_figure, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -21,7 +20,7 @@ __all__ = ["features", "signals", "timeline"]
 _MOST_CHANNELS = 16
 _HALF_ROW = 0.45
 """Height at which the largest value of a channel is drawn; rows are 1 apart."""
-_LANE, _TITLE, _BELOW = 28, 34, 24
+_LANE, _BETWEEN = 28, 58
 _GROUPS = ("class", "subject", "recording")
 _MOST_NAMED = 14
 _ROW, _AREA, _GAP = 17, 110, 34
@@ -32,71 +31,53 @@ _FAINT = 0.35
 _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
-def features(
-    Z: ArrayLike,
-    windows: Any = None,
-    colour: Literal["class", "subject", "recording"] = "class",
-    standardise: bool = True,
-) -> Figure:
+def features(Z: ArrayLike, windows: Any, colour: Literal["class", "subject", "recording"] = "class") -> Figure:
     """Plot a map of features, one point per window; hovering over a point shows its class, subject and recording.
 
     Parameters
     ----------
-    Z : (N, rank), features, shown by their first two principal components; or points (N, 2), shown as they are. The
-        `customdata` of a point is its row
+    Z : (N, features), shown by their first two principal components
     windows : the `Windows` of the points, for their colours and hover texts
     colour : "class", "subject" or "recording"
-    standardise : whether to scale each feature to variance 1 first. Use False for features of a `Readout`, whose
-        distances are meaningful; scaling would amplify the weakest features
 
     Examples
     --------
     >>> from polyadic.data import synthetic
     >>> signals = synthetic(12)
-    >>> len(features(np.zeros((12, 2)), signals).data)
+    >>> len(features(signals.X.std(axis=2), signals).data)
     4
     """
-    xy = np.asarray(Z, dtype=np.float64)
-    if xy.ndim != 2 or len(xy) < 3 or (windows is not None and len(windows) != len(xy)):
-        raise PolyadicError(f"Z must have shape (N, rank), one row for each of 3 or more windows, but has {xy.shape}")
+    plain = new_figure()  # says how to install plotly
+    import plotly.express as px
+
+    values = np.asarray(Z, dtype=np.float64)
+    if values.ndim != 2 or not 3 <= len(values) == len(windows):
+        raise PolyadicError(f"Z must have one row for each of 3 or more windows, but has shape {values.shape}")
     if colour not in _GROUPS:
         raise PolyadicError(f"colour must be one of {', '.join(_GROUPS)}, but is {colour!r}")
-    if xy.shape[1] != 2:
-        scaled = StandardScaler(with_std=standardise).fit_transform(xy)
-        xy = PCA(2, svd_solver="full").fit_transform(np.pad(scaled, ((0, 0), (0, max(0, 2 - scaled.shape[1])))))
-    names = np.full(len(xy), "") if windows is None else _column(windows, colour)
-    texts = [[f"window {n + 1}"] for n in range(len(xy))] if windows is None else _words(windows)
-    # Numbers by value, before other names.
-    groups = sorted(set(names.tolist()), key=lambda name: (0, int(name), "") if name.isdecimal() else (1, 0, name))
-    if colour == "class" and windows is not None:
-        groups = [name for name in (*windows.classes, "") if name in groups]
-    figure = new_figure(height=520, showlegend=1 < len(groups) <= _MOST_NAMED, hovermode="closest")
-    for number, name in enumerate(groups):
-        rows = np.flatnonzero(names == name)
-        turn, hue = divmod(number, len(PALETTE))
-        marker = {"size": 6, "opacity": 0.8, "color": PALETTE[hue], "symbol": SYMBOLS[turn % len(SYMBOLS)]}
-        if name == "" and len(groups) > 1:
-            marker |= {"opacity": 0.35, "color": "#999999"}
-        figure.add_scatter(
-            x=compact(xy[rows, 0]),
-            y=compact(xy[rows, 1]),
-            mode="markers",
-            name=short(name) or "unknown",
-            text=["<br>".join(texts[row]) for row in rows],
-            customdata=rows,
-            hovertemplate="%{text}<extra></extra>",
-            marker=marker,
-        )
-    plain = {"showticklabels": False, "zeroline": False, "title": None}
-    return figure.update_layout(xaxis=plain, yaxis=plain | {"scaleanchor": "x"})
+    xy = PCA(2, svd_solver="full").fit_transform(np.pad(values, ((0, 0), (0, max(0, 2 - values.shape[1])))))
+    names = [short(name) or "unknown" for name in _column(windows, colour)]
+    figure = px.scatter(
+        {"x": compact(xy[:, 0]), "y": compact(xy[:, 1]), colour: names},
+        *("x", "y", colour, colour),
+        hover_name=["<br>".join(words) for words in _words(windows)],
+        category_orders={"class": [*map(short, windows.classes)]},
+        color_discrete_sequence=PALETTE,
+        symbol_sequence=SYMBOLS,
+        template=plain.layout.template,
+        render_mode="svg",
+    )
+    figure.update_traces(marker_size=6, marker_opacity=0.8, hovertemplate="%{hovertext}<extra></extra>")
+    figure.update_traces(marker_color="#bbbbbb", selector={"name": "unknown"})
+    figure.update_layout({"legend": plain.layout.legend, "margin": plain.layout.margin, "legend_title_text": ""})
+    figure.update_layout(height=520, showlegend=1 < len(set(names)) <= _MOST_NAMED, hovermode="closest")
+    bare = {"showticklabels": False, "zeroline": False, "title": None}
+    return figure.update_layout(xaxis=bare, yaxis=bare | {"scaleanchor": "x"})
 
 
 def _column(windows: Any, name: str) -> NDArray[Any]:
     """Return the class, subject or recording of each window as text, "" where it is not known."""
-    if name != "class":
-        return np.asarray(getattr(windows, name), dtype=object)
-    names: NDArray[Any] = np.array([*windows.classes, ""], dtype=object)[windows.label]
-    return names
+    return np.array([*windows.classes, ""])[windows.label] if name == "class" else np.asarray(getattr(windows, name))
 
 
 def _words(windows: Any) -> list[list[str]]:
@@ -147,30 +128,23 @@ def signals(
     whole = np.asarray(windows.read(chosen), np.float64)[:, shown]
     X = np.stack([window[:, begin : begin + size] for begin, window in zip(begins, whole, strict=True)])
     # One scale per channel, around its median; a channel without any value is a gap.
-    observed = [own[np.isfinite(own)] for own in X.swapaxes(0, 1)]
-    centred = X - np.array([np.median(own) if own.size else 0.0 for own in observed])[:, None]
+    median: Any = np.ma.median(np.ma.masked_invalid(X), axis=(0, 2))  # type: ignore[no-untyped-call]
+    centred = X - median.filled(0.0)[:, None]
     spread = np.abs(np.nan_to_num(centred)).max(axis=(0, 2))
     scaled = _HALF_ROW * centred / np.where(spread > 0, spread, 1.0)[:, None]
     names = [windows.channels[number] if windows.channels else str(number + 1) for number in shown.tolist()]
     units = [windows.units[number] if windows.units else "" for number in shown.tolist()]
     labels = [_scale_text(*about) for about in zip(names, spread.tolist(), units, strict=True)]
-    lanes = _LANE * len(shown)
-    height = len(chosen) * (_TITLE + lanes + _BELOW)
-    figure = new_figure(height=height + 40, showlegend=False)
-    for number, (begin, values, words) in enumerate(zip(begins, scaled, _words(windows[chosen]), strict=True)):
-        last = number == len(chosen) - 1
-        top = 1 - (number * (_TITLE + lanes + _BELOW) + _TITLE) / height
-        x = {"title": {"text": f"time ({unit})" if last else ""}, "zeroline": False}
-        y: dict[str, Any] = {"domain": [top - lanes / height, top], "range": [0.6 - len(shown), 0.6]}
-        y |= {"tickvals": [-row for row in range(len(labels))], "ticktext": labels, "zeroline": False}
-        where = panel(figure, number, x, y)
-        lines = [" · ".join(words[:3]), " · ".join(words[3:])]
-        if size < length:
+    titles = [[" · ".join(words[:3]), " · ".join(words[3:])] for words in _words(windows[chosen])]
+    if size < length:
+        for begin, lines in zip(begins, titles, strict=True):
             lines[1] += f" · {begin / rate:.3g} to {(begin + size) / rate:.3g} of {length / rate:.3g} {unit}"
-        text = "<br>".join(line.removeprefix(" · ") for line in lines if line)
-        place = {"x": 0, "y": 1, "xref": f"{where['xaxis']} domain", "yref": f"{where['yaxis']} domain"}
-        style = {"showarrow": False, "align": "left", "font": {"size": 11}, "xanchor": "left", "yanchor": "bottom"}
-        figure.add_annotation(text=text, **place, **style)
+    texts = ["<br>".join(line.removeprefix(" · ") for line in lines if line) for lines in titles]
+    height = len(chosen) * (_LANE * len(shown) + _BETWEEN) - _BETWEEN
+    figure = new_figure(height=height + 90, showlegend=False, margin_t=42)
+    figure.set_subplots(len(chosen), 1, subplot_titles=texts, vertical_spacing=_BETWEEN / height)
+    figure.update_annotations(x=0, xanchor="left", align="left", font_size=11)
+    for number, (begin, values) in enumerate(zip(begins, scaled, strict=True), start=1):
         for channel, line in enumerate(values):
             figure.add_scatter(
                 x0=begin / rate,
@@ -180,9 +154,12 @@ def signals(
                 line={"width": 1, "color": PALETTE[0]},
                 name=short(names[channel], 16),
                 hoverinfo="name+x",
-                **where,
+                row=number,
+                col=1,
             )
-    return figure
+    figure.update_xaxes(title_text=f"time ({unit})", row=len(chosen)).update_xaxes(zeroline=False)
+    ticks = {"tickvals": [-row for row in range(len(labels))], "ticktext": labels}
+    return figure.update_yaxes(ticks, range=[0.6 - len(shown), 0.6], zeroline=False)
 
 
 def _scale_text(name: str, size: float, unit: str) -> str:
@@ -211,7 +188,7 @@ def timeline(
     Parameters
     ----------
     windows : `Windows` of one recording, in any order
-    predicted : (N,), classes from 0; -1 for windows without a prediction
+    predicted : (N,), classes by name, as `WindowClassifier.predict` returns them; "" for windows without a prediction
     probability : (N, classes), probability of each class of `windows.classes`; NaN for windows without a prediction
     strengths : (N, n), the level and relative expressions of components
     names : names of these columns
@@ -222,13 +199,18 @@ def timeline(
     --------
     >>> from polyadic.data import Windows
     >>> windows = Windows(np.zeros((4, 1, 8)), fs=8, start=np.arange(4) * 8, label=[0, 0, 1, 1], classes=["W", "N2"])
-    >>> figure = timeline(windows, predicted=[0, 1, 1, 1])
+    >>> figure = timeline(windows, predicted=["W", "N2", "N2", "N2"])
     >>> [axis.title.text for axis in figure.select_yaxes()]
     ['predicted', 'true']
     """
     count, classes = len(windows), [short(name) for name in windows.classes]
     true = windows.label if (windows.label >= 0).any() else None
-    given = {"predicted": predicted, "true": true, "probability": probability, "strengths": strengths}
+    codes = {name: code for code, name in enumerate(windows.classes)}
+    guesses, others = (
+        None if named is None else np.array([codes.get(str(name), -1) for name in np.asarray(named).tolist()])
+        for named in (predicted, alone)
+    )
+    given = {"predicted": guesses, "true": true, "probability": probability, "strengths": strengths}
     panels = {kind: np.asarray(values) for kind, values in given.items() if values is not None}
     if not count or not panels:
         raise PolyadicError("a timeline needs windows, and predictions, labels or strengths of them")
@@ -237,10 +219,14 @@ def timeline(
         if values.shape != (shape := (count, *columns.get(kind, ()))):
             raise PolyadicError(f"{kind} must have shape {shape}, but has shape {values.shape}")
     slots, first, step, title = _time_grid(windows)
-    rows = {kind: [short(name) for name in names] if kind == "strengths" else classes for kind in panels}
-    sizes = {kind: _AREA if kind == "probability" else _ROW * len(rows[kind]) for kind in panels}
+    names_of = {kind: [short(name) for name in names] if kind == "strengths" else classes for kind in panels}
+    sizes = {kind: _AREA if kind == "probability" else _ROW * len(names_of[kind]) for kind in panels}
     height = sum(sizes.values()) + _GAP * (len(panels) - 1)
     figure = new_figure(height=height + 110, showlegend="probability" in panels, legend_traceorder="normal")
+    figure.set_subplots(
+        len(panels), 1, shared_xaxes=True, row_heights=list(sizes.values()), vertical_spacing=_GAP / height
+    )
+    figure.update_xaxes(zeroline=False, showgrid=False).update_xaxes(title_text=title, row=len(panels))
     cells = {"x0": first + step / 2, "dx": step, "y0": 0, "dy": 1}
 
     def on_grid(values: NDArray[Any]) -> NDArray[np.float64]:
@@ -249,33 +235,30 @@ def timeline(
         grid[slots] = values
         return grid
 
-    top = 1.0
-    for number, (kind, values) in enumerate(panels.items(), start=1):
-        bottom, last = max(0.0, top - sizes[kind] / height), number == len(panels)
-        x = {"showticklabels": last, "title": {"text": title if last else ""}, "zeroline": False, "showgrid": False}
-        x |= {} if last else {"matches": f"x{len(panels)}"}
-        y: dict[str, Any] = {"range": [0, 1], "title": {"text": "" if kind == "strengths" else kind}}
-        y |= {} if kind == "probability" else line_up(rows[kind]) | {"tickfont": {"size": 11}}
-        where = panel(figure, number - 1, x, y | {"domain": [bottom, top]})
+    for row, (kind, values) in enumerate(panels.items(), start=1):
+        where = {"row": row, "col": 1}
+        rows = {} if kind == "probability" else line_up(names_of[kind]) | {"tickfont": {"size": 11}}
+        figure.update_yaxes({"range": [0, 1], "title": {"text": kind}} | rows, **where)
         if kind == "probability":
             _add_probabilities(figure, on_grid(values), first, step, classes, where)
         elif kind == "strengths":
             limit = max(_STRONG, float(np.ceil(np.nanpercentile(np.abs(values), 98)))) if values.size else _STRONG
-            bar = {"thickness": 8, "y": (bottom + top) / 2, "lenmode": "pixels", "len": 100, "outlinewidth": 0}
+            middle = sum(figure.layout[f"yaxis{row}"].domain) / 2
+            bar = {"thickness": 8, "y": middle, "lenmode": "pixels", "len": 100, "outlinewidth": 0}
             bar |= {"tickvals": [-limit, 0, limit], "ticktext": [f"−{limit:g} {unit}", "0", f"+{limit:g} {unit}"]}
             figure.update_layout(coloraxis={"cmin": -limit, "cmax": limit, "autocolorscale": True, "colorbar": bar})
             hover = {"hovertemplate": f"%{{y}}: %{{z:+.1f}} {unit}<extra></extra>", "hoverongaps": False}
             figure.add_heatmap(z=compact(on_grid(values).T), **cells, coloraxis="coloraxis", **hover, **where)
+            figure.update_yaxes(title_text="", **where)
         else:
             layers = [(values, 1.0)]
-            if kind == "predicted" and alone is not None:
-                layers.insert(0, (np.asarray(alone), _FAINT))
+            if kind == "predicted" and others is not None:
+                layers.insert(0, (others, _FAINT))
             for layer, opacity in layers:
-                codes = np.arange(len(classes))[:, None]
-                z = compact(np.where(codes == on_grid(layer), codes, np.nan))
+                each = np.arange(len(classes))[:, None]
+                z = compact(np.where(each == on_grid(layer), each, np.nan))
                 colours = _class_colours(len(classes))
                 figure.add_heatmap(z=z, **cells, **colours, hoverinfo="skip", opacity=opacity, **where)
-        top = bottom - _GAP / height
     return figure
 
 
@@ -304,7 +287,7 @@ def _time_grid(windows: Any) -> tuple[NDArray[np.intp], float, float, str]:
 
 
 def _add_probabilities(
-    figure: Figure, values: NDArray[np.float64], first: float, step: float, classes: list[str], where: dict[str, str]
+    figure: Figure, values: NDArray[np.float64], first: float, step: float, classes: list[str], where: dict[str, int]
 ) -> None:
     """Draw the class probabilities as a stacked area; empty for windows without a prediction."""
     # Steps are drawn from each window's start to the next one's; repeating the last value extends it to its end.

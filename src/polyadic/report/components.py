@@ -14,8 +14,6 @@ from polyadic.explain.expression import alike
 from polyadic.explain.replicability import Replicability
 from polyadic.explain.spectra import effect_sizes, place, shares
 
-__all__ = ["Component", "describe_components", "picture", "sentence", "strongest_class"]
-
 _EXPRESSING = 3
 _NOTABLE = 0.2
 """Cohen's d of a small effect; if all effects are smaller, no class is named."""
@@ -104,11 +102,9 @@ def sentence(component: Component, classes: list[str], unit: str = "dB") -> str:
     if len(component.effects) > 1 and max(map(abs, component.effects)) < _NOTABLE:
         told += " No difference between classes."
     elif len(component.effects) > 1:
-        ends = [
-            f"{classes[row]} ({component.means[row]:+z.1f} {unit}, d {component.effects[row]:+.1f})"
-            for row in (int(np.argmax(component.effects)), int(np.argmin(component.effects)))
-        ]
-        told += f" Highest in {ends[0]}, lowest in {ends[1]}.".replace("(-", "(−").replace("d -", "d −")
+        best, worst = int(np.argmax(component.effects)), int(np.argmin(component.effects))
+        ends = [f"{classes[row]} ({_effect(component, row, unit)})" for row in (best, worst)]
+        told += f" Highest in {ends[0]}, lowest in {ends[1]}."
     return told + (f" Varies with {', '.join(map(str, component.alike))}." if component.alike else "")
 
 
@@ -117,7 +113,11 @@ def strongest_class(component: Component, classes: list[str], unit: str = "dB") 
     if not component.effects or max(component.effects) < _NOTABLE:
         return "no class" if component.effects else ""
     best = int(np.argmax(component.effects))
-    return f"{classes[best]} {component.means[best]:+z.1f} {unit}, d {component.effects[best]:+.1f}".replace(" -", " −")
+    return f"{classes[best]} {_effect(component, best, unit)}"
+
+
+def _effect(component: Component, row: int, unit: str) -> str:
+    return f"{component.means[row]:+z.1f} {unit}, d {component.effects[row]:+.1f}".replace("-", "−")
 
 
 # -------------------------------------------------------------------------------------------------------- pictures
@@ -141,19 +141,15 @@ def picture(axis: Axis, weights: NDArray[Any]) -> str:
     drawn = [f'<line x1="0" x2="{_WIDTH}" y1="{zero:.1f}" y2="{zero:.1f}" stroke="currentColor" opacity=".25"/>']
     if axis.kind == "channel":
         slot = _WIDTH / levels.shape[1]
-        width = slot * 0.8 / len(levels)
-        drawn += [
-            f'<rect x="{(channel + 0.1) * slot + part * width:.1f}" y="{min(level, zero):.1f}" '
-            f'width="{max(width - 0.3, 0.3):.1f}" height="{abs(level - zero):.1f}" fill="{_PARTS[part]}"/>'
-            for part, row in enumerate(levels)
-            for channel, level in enumerate(row)
-        ]
+        for part, row in enumerate(levels):
+            x = slot * (np.arange(len(row)) + 0.1 + 0.8 * (part + 0.5) / len(levels))
+            bars = "".join(f"M{a:.1f} {zero:.1f}V{b:.1f}" for a, b in zip(x, row, strict=True))
+            drawn.append(f'<path d="{bars}" stroke="{_PARTS[part]}" stroke-width="{0.7 * slot / len(levels):.1f}"/>')
     else:
         x = np.linspace(1, _WIDTH - 1, levels.shape[1])
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, levels[0], strict=True))
         area = f"{x[0]:.1f},{zero:.1f} {points} {x[-1]:.1f},{zero:.1f}"
-        drawn.append(f'<polygon points="{area}" fill="{_PARTS[0]}" opacity=".18"/>')
-        drawn.append(f'<polyline points="{points}" fill="none" stroke="{_PARTS[0]}" stroke-width="1.5"/>')
+        drawn.append(f'<polyline points="{area}" fill="{_PARTS[0]}" fill-opacity=".18" stroke="{_PARTS[0]}"/>')
     return _svg(_WIDTH, _HEIGHT, drawn)
 
 

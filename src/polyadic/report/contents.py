@@ -10,17 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyadic.core.tensorizer import Axis
-from polyadic.data.channels import match_signals
+from polyadic.data.channels import match_signals, numbered_channels
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows, describe_places
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.probe import AUTO
 from polyadic.explain.expression import expression, level, shown
 from polyadic.explain.replicability import Replicability
 from polyadic.report.components import Component, describe_components
 from polyadic.report.probe import ProbeResult, score_probe, thinned
-
-__all__ = ["ReportContents", "Timeline", "collect_contents"]
 
 _SAMPLED = 4000
 _SCORED = 1024
@@ -36,11 +33,11 @@ class Timeline(NamedTuple):
 
     name: str  # of the recording, or of the subject if recordings have no names
     windows: Windows  # in order of time
-    predicted: NDArray[np.int64] | None  # (n,), -1 where a window was not tested; None without a probe
+    predicted: NDArray[Any] | None  # (n,), names, "" where a window was not tested; None without a probe
     probability: NDArray[np.float64] | None  # (n, classes)
     strengths: NDArray[np.float64] | None  # (n, rows), level and relative expressions in dB; or coefficients, in SD
     names: list[str]  # of these rows: level, component 1, …
-    alone: NDArray[np.int64] | None  # (n,), the class of each window by itself, if predicted is a path
+    alone: NDArray[Any] | None  # (n,), the class of each window by itself, if predicted is a path
 
 
 @dataclass
@@ -83,7 +80,6 @@ def collect_contents(
     model: Any,
     data: Any = None,
     random_state: int = 0,
-    probe_kind: str = AUTO,
     transductive: bool = False,
     on_fold: Callable[[int, int], None] = lambda done, count: None,
 ) -> ReportContents:
@@ -107,7 +103,7 @@ def collect_contents(
         contents.no_expression, contents.values = str(error), None if x is None else _standardised(x, x)
     contents.Z, _, missing = model.features_and_spread(sample, np.zeros((0, len(model.get_feature_names_out()))))
     if model.tensorize_ is not None:
-        names = sample.channels or [f"channel {number + 1}" for number in range(sample.shape[1])]
+        names = sample.channels or numbered_channels(sample.shape[1])
         lacking = {name: rows for name, rows in zip(names, (missing == 1).T, strict=True) if rows.any()}
         contents.missing = {name: float(rows.mean()) for name, rows in lacking.items()}
         if sample.recording.any():
@@ -115,7 +111,7 @@ def collect_contents(
     contents.classes = [sample.classes[code] for code in np.unique(sample.label[sample.label >= 0])]
     if len(np.unique(windows.label[windows.label >= 0])) > 1:
         try:
-            contents.probe = score_probe(model, windows, random_state, probe_kind, transductive, on_fold)
+            contents.probe = score_probe(model, windows, random_state, transductive, on_fold)
         except PolyadicError as error:
             contents.trouble = str(error)
     about = x, contents.values, sample.label, contents.checked, contents.level is not None
@@ -142,12 +138,17 @@ def _timelines(contents: ReportContents, windows: Windows, x: NDArray[Any] | Non
     tested = np.full(len(windows), probe is None)
     predicted = probability = alone = None
     if probe is not None:
-        tested[probe.rows] = True
-        predicted, probability = np.full(len(windows), -1), np.full((len(windows), len(windows.classes)), np.nan)
-        predicted[probe.rows], probability[probe.rows] = probe.predicted[0], probe.probability
-        if probe.path is not None:
-            alone = predicted.copy()
-            predicted[probe.rows] = probe.path
+        result, rows = probe.result, probe.result.rows
+        tested[rows] = True
+        predicted, found = np.full(len(windows), "", object), result.probability
+        predicted[rows] = result.predicted[0]
+        if result.along is not None and probe.is_along:
+            alone, found = predicted.copy(), result.along["probability"]
+            predicted[rows] = result.along["predicted"][0]
+        places = np.array([windows.classes.index(name) for name in result.classes])
+        probability = np.full((len(windows), len(windows.classes)), np.nan)
+        probability[rows] = 0.0
+        probability[rows[:, None], places] = found
     groups = {str(name): np.flatnonzero(names == name) for name in np.unique(names) if name != ""}
     able = [name for name, rows in groups.items() if len(rows) >= _FEWEST_WINDOWS and tested[rows].any()]
     chosen = [able[place] for place in thinned(np.arange(len(able)), _MOST_RECORDINGS)]
@@ -168,6 +169,6 @@ def _timelines(contents: ReportContents, windows: Windows, x: NDArray[Any] | Non
             strengths = np.column_stack([level(contents.model, part), values])
         elif x is not None:
             strengths = _standardised(np.asarray(people.coefficients(part), np.float64), x)[:, columns]
-        codes, shares, single = (None if each is None else each[rows] for each in (predicted, probability, alone))
-        drawn.append(Timeline(name, part, codes, shares, strengths, labels, single))
+        guesses, shares, single = (None if each is None else each[rows] for each in (predicted, probability, alone))
+        drawn.append(Timeline(name, part, guesses, shares, strengths, labels, single))
     return drawn, len(able)

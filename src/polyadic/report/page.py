@@ -22,7 +22,6 @@ from polyadic.core.missing import MissingWarning
 from polyadic.core.persist import encode
 from polyadic.data.windows import Windows
 from polyadic.errors import PolyadicError
-from polyadic.evaluate.probe import AUTO
 from polyadic.explain import expression, level
 from polyadic.explain.comparison import Comparison
 from polyadic.explain.electrodes import positions
@@ -74,7 +73,6 @@ def render(
     origin: Mapping[str, Any] | None = None,
     title: str = "",
     random_state: int = 0,
-    probe: str = AUTO,
     transductive: bool = False,
     comparison: Comparison | None = None,
     on_stage: Callable[[int, int, str], None] = lambda done, total, stage: None,
@@ -90,7 +88,6 @@ def render(
         name
     title : title of the page; by default the estimator's name
     random_state : random seed of the folds in which the probe is tested
-    probe : as for `polyadic.evaluate.probe.make_probe`
     transductive : keep the model's features in cross-validation, even if they were learned from windows of test
         subjects; otherwise they are refitted in every fold
     comparison : result of `polyadic.explain.compare`, shown first
@@ -106,7 +103,7 @@ def render(
     on_stage(0, 2, "features and probe")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MissingWarning)  # once for each fold and recording; the page names the channels
-        contents = collect_contents(model, data, random_state, probe, transductive, on_fold)
+        contents = collect_contents(model, data, random_state, transductive, on_fold)
     on_stage(1, 2, "figures")
     drawn = _figures(contents, comparison)
     modes = [{"channel": "channels", "frequency": "frequencies"}.get(axis.kind, axis.name) for axis in contents.axes]
@@ -124,7 +121,6 @@ def render(
         title=title or type(model).__name__,
         contents=contents,
         probe=contents.probe,
-        probe_kind=probe,
         checked=contents.checked,
         found=getattr(model, "components_", None),
         comparison=comparison,
@@ -190,8 +186,7 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
 
     Figures of component n are named `component-n-…`.
     """
-    model, windows, probe = contents.model, contents.windows, contents.probe
-    readout = getattr(model, "readout_", None)
+    windows, probe = contents.windows, contents.probe
     drawn: dict[str, Figure] = {}
     if compared is not None and compared.tested:
         size, (low, high) = compared.difference[0], compared.interval_db[:, 0]
@@ -201,9 +196,9 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
         drawn["groups"] = dots(compared.names, size, marks, f"{second} − {first} (dB)", **ends)
     if probe is not None and windows is not None:
         result = probe.result
-        drawn["confusion"] = plot.confusion(probe.y, probe.predicted, windows.classes)
+        drawn["confusion"] = plot.confusion(result.confusion, result.classes)
         by_subject = {name: row["balanced_accuracy"] for name, row in result.per_subject.items()}
-        drawn["subjects"] = plot.subjects(by_subject, "balanced accuracy", result.chance)
+        drawn["subjects"] = plot.subjects(by_subject, result.chance)
         drawn["reliability"] = plot.reliability(result.confidence.ravel(), result.correct.ravel())
         if probe.without:
             drawn["missing"] = plot.missing_channels(probe.without, windows.shape[1], result.chance)
@@ -214,13 +209,9 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
         colours = {"class": windows.label, "subject": windows.subject}
         for colour in [name for name, column in colours.items() if len(np.unique(column)) > 1] or ["class"]:
             Z = np.asarray(contents.Z)[some]
-            drawn[f"map {colour}"] = plot.features(Z, windows[some], colour, standardise=readout is None)  # type: ignore[arg-type]
-    if windows is not None and len(contents.classes) > 1:
-        if contents.level is not None:
-            drawn["level"] = plot.class_means(contents.level, windows.label, windows.classes, "level (dB)")
-        # Of many channels, features are principal axes of the statistics, which have no names.
-        if readout is not None and 0 < readout.n_statistics == readout.n_block:
-            drawn["statistics"] = plot.statistics(model, contents.Z, windows.label, windows.classes)  # type: ignore[arg-type]
+            drawn[f"map {colour}"] = plot.features(Z, windows[some], colour)  # type: ignore[arg-type]
+    if windows is not None and len(contents.classes) > 1 and contents.level is not None:
+        drawn["level"] = plot.class_means(contents.level, windows.label, windows.classes, "level (dB)")
     for place, component in enumerate(contents.components):
         parts = _component_figures(contents, component, with_windows=place < _DRAWN_COMPONENTS)
         drawn |= {f"component-{component.number}-{name}": figure for name, figure in parts.items()}
@@ -233,8 +224,7 @@ def _figures(contents: ReportContents, compared: Comparison | None) -> dict[str,
 def _component_figures(contents: ReportContents, component: Component, with_windows: bool) -> dict[str, Figure]:
     """Return the figures of a component: profiles, strength by class, and the windows in which it is strongest."""
     model, windows, r = contents.model, contents.windows, component.number - 1
-    drawn = {"0": plot.channels(model, r, windows)}
-    drawn |= {str(mode): plot.profile(model, r, mode, windows) for mode in range(1, len(contents.axes))}
+    drawn = {str(mode): plot.profile(model, r, mode, windows) for mode in range(len(contents.axes))}
     if windows is None:
         return drawn
     if contents.values is not None and len(contents.classes) > 1:

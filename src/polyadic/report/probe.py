@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 
 from polyadic.data.windows import Windows
 from polyadic.evaluate import cross_validate, scores
-from polyadic.evaluate.probe import AUTO
 from polyadic.evaluate.validation import CrossValidation, Fold
-
-__all__ = ["ProbeResult", "interval", "score_probe", "thinned"]
 
 _FEWEST_SUBJECTS = 4
 """Minimum number of subjects for an interval."""
@@ -30,18 +27,9 @@ class ProbeResult:
     """The scores and predictions of a probe on windows of subjects that it was not trained on."""
 
     result: CrossValidation  # as from `polyadic evaluate`
-    y: NDArray[Any]  # (n_test,), codes of the true classes
-    predicted: NDArray[Any]  # (repeats, n_test), codes of the predicted classes, each window by itself
-    path: NDArray[Any] | None  # (n_test,), codes along the recording, in the first repeat, if predict uses it
-    probability: NDArray[Any]  # (n_test, classes), in the first repeat; given the whole recording if path is
     interval: tuple[float, float] | None  # of the balanced accuracy, 95 %; None if it has no width
     without: dict[int, float]  # balanced accuracy by number of missing channels; {} if features need all of them
     n_without: int  # number of windows of these
-
-    @property
-    def rows(self) -> NDArray[np.intp]:
-        """Rows of the tested windows: (n_test,)."""
-        return self.result.rows
 
     @property
     def how(self) -> str:
@@ -50,6 +38,11 @@ class ProbeResult:
             return "leave-one-subject-out cross-validation"
         times = f", repeated {self.result.repeats} times" if self.result.repeats > 1 else ""
         return f"{self.result.folds}-fold cross-validation by subject{times}"
+
+    @property
+    def is_along(self) -> bool:
+        """Whether `predict` would label along the recording after training on the other subjects."""
+        return self.result.along is not None and self.result.along["used"] > 0.5
 
     @property
     def headline(self) -> str:
@@ -71,7 +64,6 @@ def score_probe(
     model: Any,
     windows: Windows,
     seed: int = 0,
-    kind: str = AUTO,
     transductive: bool = False,
     on_fold: Callable[[int, int], None] = lambda done, count: None,
 ) -> ProbeResult:
@@ -91,22 +83,10 @@ def score_probe(
                 without.setdefault(count, []).append(guesses)
         on_fold(fold.number, fold.total)
 
-    result = cross_validate(model, windows, probe=kind, transductive=transductive, random_state=seed, on_fold=record)
-    label, subject = windows.label[result.rows], windows.subject[result.rows]
-    codes = {name: code for code, name in enumerate(windows.classes)}
-    to_codes = np.vectorize(lambda name: codes[str(name)], otypes=[int])
-    predicted, path, shares = to_codes(result.predicted), None, result.probability
-    if result.along is not None and result.along["used"] > 0.5:
-        path, shares = to_codes(result.along["predicted"][0]), result.along["probability"]
-    probability = np.zeros((len(label), len(codes)))
-    probability[:, to_codes(result.classes)] = shares
-    low, high = interval(label == predicted[0], subject, label)
+    result = cross_validate(model, windows, transductive=transductive, random_state=seed, on_fold=record)
+    low, high = interval(result.correct[0], windows.subject[result.rows], windows.label[result.rows])
     return ProbeResult(
         result=result,
-        y=label,
-        predicted=predicted,
-        path=path,
-        probability=probability,
         # If all predictions are correct, every resample gives the same score.
         interval=(low, high) if high - low > 1e-9 and result.subjects >= _FEWEST_SUBJECTS else None,
         without={

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -24,7 +22,7 @@ from polyadic.data.recordings import (
     mark_missing,
     resample_recording,
 )
-from polyadic.errors import DataError, MissingExtraError
+from polyadic.errors import DataError
 
 TABLES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".parquet", ".feather", ".xlsx")
 _HARMLESS_BYTES = 256 * 2**20
@@ -130,19 +128,6 @@ class SignalFile(ABC):
         )
 
 
-def import_package(name: str, file: str) -> Any:
-    """Import the package that a file needs, which is an extra or a part of one, without the warnings of its import."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return importlib.import_module(name)
-    except ImportError as error:
-        extra = {"edfio": "edf"}.get(name, name)
-        raise MissingExtraError(
-            f"{file} needs the package {name}, which is not installed: pip install 'polyadic[{extra}]'"
-        ) from error
-
-
 def ending_of(path: Path) -> str:
     """Return the extension of a file in lower case, including compression, such as ".csv.gz"."""
     name = path.name.lower()
@@ -195,7 +180,8 @@ def choose_channels(file: str, names: Sequence[str], channels: Sequence[str] | N
     wanted = [name for name in (names if channels is None else channels) if name in names]
     if not wanted:
         asked = list(channels or ())
-        hint = close_match(asked[0], names) if asked else ""
+        renames = "\n(if a channel only has another name: --rename OLD=NEW)"
+        hint = f"{close_match(asked[0], names)}{renames}" if asked else ""
         raise DataError(f"{file}: must have the channels {listed(asked)}, but has {listed(names)}{hint}")
     counts = Counter(names)
     if repeated := [name for name in dict.fromkeys(wanted) if counts[name] > 1]:

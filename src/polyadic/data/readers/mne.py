@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyadic.data.readers.common import Layout, SignalFile, check_file, import_package
+from polyadic._util.packages import import_package
+from polyadic.data.readers.common import Layout, SignalFile, check_file
 from polyadic.data.recordings import Annotation, Recording, clock_time
 from polyadic.data.windows import Windows
 from polyadic.errors import DataError

@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from polyadic._util.packages import import_package
 from polyadic.data.channels import as_unit
-from polyadic.data.readers.common import Layout, SignalFile, check_file, decode_text, import_package
+from polyadic.data.readers.common import Layout, SignalFile, check_file, decode_text
 from polyadic.data.recordings import Annotation, clock_time
 from polyadic.errors import DataError, MissingExtraError
 
