@@ -127,7 +127,7 @@ def fit(
         if resume and not common.hidden:
             echo(where_resumed(path), err=True)
         components &= method == "cpd" and scheduler is None and windows.index.n_subjects > 1
-        with options.resumable(path, "progress is"):
+        with options.resumable(path):
             if components:
                 collected = model.fit_with_moments(windows, windows.subject, checkpoint=path, resume=resume)
             else:

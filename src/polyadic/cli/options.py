@@ -242,7 +242,7 @@ def _exit(message: str, code: int = 1, colour: str = "red") -> None:
 
 
 @contextmanager
-def resumable(path: Path, kept: str) -> Iterator[None]:
+def resumable(path: Path) -> Iterator[None]:
     """Remove the file of what is done when all is done; if the command is stopped, say how to resume with it."""
     try:
         yield
@@ -251,6 +251,6 @@ def resumable(path: Path, kept: str) -> Iterator[None]:
             words = [word for word in sys.argv[1:] if word != "--resume"]
             start = "python -m polyadic" if Path(sys.argv[0]).name == "__main__.py" else "polyadic"
             command = f"{start} {shlex.join([*words, '--resume'])}"
-            stop.args = (f"{kept} saved in {path}. To resume:\n  {command}",)
+            stop.args = (f"progress is saved in {path}. To resume:\n  {command}",)
         raise
     path.unlink(missing_ok=True)
