@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from polyadic.augment.base import Augmentation, FunctionAugmentation, as_augmentation
 from polyadic.augment.combined import Compose, Neighbour, OneOf, Pairing, WindowIndex, split_pairing
-from polyadic.augment.signals import Bandpass, DropChannels, Jitter, Rotate3D, Scale, Shift
+from polyadic.augment.signals import Bandpass, Jitter, Rotate3D
 
 __all__ = [
     "Augmentation",
     "Bandpass",
     "Compose",
-    "DropChannels",
     "FunctionAugmentation",
     "Jitter",
     "Neighbour",
     "OneOf",
     "Pairing",
     "Rotate3D",
-    "Scale",
-    "Shift",
     "WindowIndex",
     "as_augmentation",
     "split_pairing",

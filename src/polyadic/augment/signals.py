@@ -1,8 +1,7 @@
-"""Class-preserving augmentations of raw windows: jitter, bandpass filtering, rotation (appendix D.3), and more."""
+"""The augmentations of the paper for raw windows: jitter, bandpass filtering, rotation (appendix D.3)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -18,7 +17,7 @@ from polyadic.augment.base import Augmentation
 from polyadic.errors import PolyadicError
 from polyadic.scale.gpu import kernels
 
-__all__ = ["Bandpass", "DropChannels", "Jitter", "Rotate3D", "Scale", "Shift"]
+__all__ = ["Bandpass", "Jitter", "Rotate3D"]
 
 _SHORTEST_NOISE = 100
 _LONGEST_FUSED = 2**15
@@ -217,82 +216,3 @@ def _rotations(u: Tensor) -> Tensor:
     square = v.square().sum(dim=1)[:, None, None]
     rotations: Tensor = (w * w - square) * identity + 2 * (v[:, :, None] * v[:, None, :] + w * product)
     return rotations
-
-
-@dataclass(frozen=True)
-class DropChannels(Augmentation, trusted=True, capturable=True):
-    """Replace random channels by their mean within the window.
-
-    Parameters
-    ----------
-    share : probability of dropping each channel, from 0 to 1
-
-    Examples
-    --------
-    >>> bool((DropChannels(1.0)(torch.randn(4, 3, 200)).std(dim=2) < 1e-6).all())
-    True
-    """
-
-    share: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_number("share", self.share, 0, 1)
-
-    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        dropped = uniform(keys, (X.shape[1], 1)) < self.share
-        return torch.where(dropped, X.mean(dim=2, keepdim=True), X)
-
-
-@dataclass(frozen=True)
-class Shift(Augmentation, trusted=True, capturable=True):
-    """Shift all channels of a window in time by the same random number of samples, circularly.
-
-    Parameters
-    ----------
-    share : largest shift as a fraction of the window length, from 0 to 1
-
-    Examples
-    --------
-    >>> X = torch.randn(4, 3, 200)
-    >>> torch.equal(Shift(0.1)(X).sort(dim=2).values, X.sort(dim=2).values)
-    True
-    """
-
-    share: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_number("share", self.share, 0, 1)
-
-    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        length = X.shape[2]
-        most = int(self.share * length)
-        steps = (uniform(keys, (1, 1), torch.float64) * (2 * most + 1)).long() - most
-        places = (torch.arange(length, device=X.device) - steps) % length
-        return X.gather(2, places.expand(X.shape))
-
-
-@dataclass(frozen=True)
-class Scale(Augmentation, trusted=True, capturable=True):
-    """Multiply windows by random factors between 1/factor and factor, log-uniformly distributed.
-
-    Parameters
-    ----------
-    factor : largest factor, from 1 to 1e6; all channels of a window share theirs
-
-    Examples
-    --------
-    >>> X = torch.randn(4, 3, 200)
-    >>> bool((Scale(2.0)(X).abs() <= 2.001 * X.abs()).all())
-    True
-    """
-
-    factor: float = 1.25
-
-    def __post_init__(self) -> None:
-        check_number("factor", self.factor, 0, 1e6)
-        if self.factor < 1:
-            raise PolyadicError(f"factor must be at least 1, but is {self.factor!r}")
-
-    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        powers = uniform(keys, (1, 1), torch.float64).mul_(2).sub_(1)
-        return X * powers.mul_(math.log(self.factor)).exp_().to(X.dtype)
