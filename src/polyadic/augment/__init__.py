@@ -1,13 +1,13 @@
 """Class-preserving augmentations, which provide second views of windows (appendix D.3 of the paper, and more).
 
-An augmentation maps a batch (b, channels, time) to a new batch of the same shape on the same device. A `Pairing` does
-not modify windows: the view of a window is another window of the data set.
+An augmentation maps a batch (b, channels, time) to a new batch of the same shape on the same device. `Neighbour`
+does not modify windows: the view of a window is another window of the data set.
 """
 
 from __future__ import annotations
 
 from polyadic.augment.base import Augmentation, FunctionAugmentation, as_augmentation
-from polyadic.augment.combined import Compose, Neighbour, OneOf, Pairing, WindowIndex, split_pairing
+from polyadic.augment.combined import Compose, Neighbour, OneOf, split_neighbour
 from polyadic.augment.signals import Bandpass, Jitter, Rotate3D
 
 __all__ = [
@@ -18,9 +18,7 @@ __all__ = [
     "Jitter",
     "Neighbour",
     "OneOf",
-    "Pairing",
     "Rotate3D",
-    "WindowIndex",
     "as_augmentation",
-    "split_pairing",
+    "split_neighbour",
 ]
