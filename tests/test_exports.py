@@ -10,7 +10,7 @@ from command_line import polyadic
 from exported import Exported, check, largest_difference, recordings, signals, trained, with_gaps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from problems import paper
+from problems import OwnTensors, paper
 
 from polyadic import CPD, SALS, export
 from polyadic.baselines import PCAFeatures
@@ -94,8 +94,8 @@ def test_models_without_a_form_are_refused(form, called, tmp_path):
     other = WindowClassifier(PCAFeatures(dim=3).fit(X), probe="plain").fit(X, np.arange(20) % 2)
     with pytest.raises(PolyadicError, match=r"only CPD, ATD, .* have an ONNX or C form, but .* PCAFeatures"):
         write(other, tmp_path / "model")
-    own = paper(SALS, rank=2, tensorize=lambda batch: batch * 2, max_sweeps=1).fit(np.ones((5, 3, 4)))
-    with pytest.raises(PolyadicError, match=f"a function of your own has no {called} form: use a tensorize"):
+    own = paper(SALS, rank=2, tensorize=OwnTensors(abs), max_sweeps=1).fit(np.ones((5, 3, 4)))
+    with pytest.raises(PolyadicError, match=f"OwnTensors has no {called} form: use a tensorize"):
         write(own, tmp_path / "model")
     assert not list(tmp_path.iterdir())
 

@@ -6,7 +6,7 @@ does not modify windows: the view of a window is another window of the data set.
 
 from __future__ import annotations
 
-from polyadic.augment.base import Augmentation, FunctionAugmentation, as_augmentation
+from polyadic.augment.base import Augmentation, check_augmentation
 from polyadic.augment.combined import Compose, Neighbour, OneOf, split_neighbour
 from polyadic.augment.signals import Bandpass, Jitter, Rotate3D
 
@@ -14,11 +14,10 @@ __all__ = [
     "Augmentation",
     "Bandpass",
     "Compose",
-    "FunctionAugmentation",
     "Jitter",
     "Neighbour",
     "OneOf",
     "Rotate3D",
-    "as_augmentation",
+    "check_augmentation",
     "split_neighbour",
 ]

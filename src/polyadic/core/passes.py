@@ -348,7 +348,7 @@ class Passes:
 
     def restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
         """Continue after the block at which `arrays` was called."""
-        tensorize = persist.decode_tensorizer(header["tensorize"], self.tensorize)
+        tensorize = persist.decode_tensorizer(header["tensorize"])
         compression = Compression.from_arrays(arrays, header["shape"]) if "shape" in header else None
         self._begin(replace(self.stage, name=header["stage"], tensorize=tensorize, compression=compression))
         self.done = int(header["done"])

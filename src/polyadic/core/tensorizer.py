@@ -1,13 +1,12 @@
 """Tensorizers, which map raw windows (b, channels, time) to tensors (b, I, J, …), and the axes of the tensors.
 
-To add one, subclass `Tensorizer` and pass `polyadic.testing.TensorizerContract`. A plain function also works:
-`as_tensorizer` wraps it.
+To add one, subclass `Tensorizer` and pass `polyadic.testing.TensorizerContract`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
@@ -16,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from polyadic._util.immutable import Immutable, OwnFunction
+from polyadic._util.immutable import Immutable
 from polyadic._util.torch_state import plain_torch
 from polyadic.core.algebra import squared_norms
 from polyadic.errors import PolyadicError
@@ -24,12 +23,11 @@ from polyadic.errors import PolyadicError
 __all__ = [
     "Axis",
     "CForm",
-    "FunctionTensorizer",
     "Layout",
     "OnnxGraph",
     "Tensorizer",
-    "as_tensorizer",
     "channel_axis",
+    "check_tensorizer",
     "numbered_axes",
     "tensor_shape",
     "tensors",
@@ -222,7 +220,9 @@ class Tensorizer(Immutable, ABC):
 
         Missing samples of X (b, channels, time) have any finite values; `present` is bool of the same shape.
         """
-        raise PolyadicError(f"{self._what()} cannot be calibrated on windows with missing values: fill or remove them")
+        raise PolyadicError(
+            f"{type(self).__name__} cannot be calibrated on windows with missing values: fill or remove them"
+        )
 
     def measure(self, X: Tensor, units: Sequence[str] = ()) -> Tensor:
         """Return the sums over a batch (b, channels, time) that `measured` needs: (n,) float64 on the CPU."""
@@ -304,7 +304,7 @@ class Tensorizer(Immutable, ABC):
         -------
         the name of the node with the tensors (N, I, J, …), and (I,) the index in the first mode of each of its entries
         """
-        raise PolyadicError(f"{self._what()} has no ONNX form: use a tensorize whose class defines `onnx`")
+        raise PolyadicError(f"{type(self).__name__} has no ONNX form: use a tensorize whose class defines `onnx`")
 
     def onnx_observed(self, graph: OnnxGraph, lost: str, sample_shape: tuple[int, ...]) -> str | None:
         """Write the ONNX form of `observed`, if all entries of a row and a frame are observed together.
@@ -316,31 +316,13 @@ class Tensorizer(Immutable, ABC):
 
     def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
         """Return the C form, for windows (channels, time)."""
-        raise PolyadicError(f"{self._what()} has no C form: use a tensorize whose class defines `c_form`")
-
-    def _what(self) -> str:
-        return "a function of your own" if self.describe() is not None else type(self).__name__
+        raise PolyadicError(f"{type(self).__name__} has no C form: use a tensorize whose class defines `c_form`")
 
 
-@dataclass(frozen=True, repr=False)
-class FunctionTensorizer(OwnFunction, Tensorizer):
-    """A function from batches to tensors; files contain no code, so pass it again to `polyadic.load`."""
-
-    function: Callable[[Tensor], Tensor]
-
-    def transform(self, X: Tensor) -> Tensor:
-        return self.function(X)
-
-
-def as_tensorizer(tensorize: Any) -> Tensorizer | None:
-    """Convert a function that an estimator accepts as `tensorize` to a `Tensorizer`."""
-    if tensorize is None or isinstance(tensorize, Tensorizer):
-        return tensorize
-    if callable(tensorize) and not isinstance(tensorize, type):
-        return FunctionTensorizer(tensorize)
-    raise PolyadicError(
-        f"tensorize must be None, a Tensorizer such as STFT or a function of a batch, but is {tensorize!r}"
-    )
+def check_tensorizer(tensorize: Any) -> None:
+    """Raise unless `tensorize` is a tensorizer or None."""
+    if tensorize is not None and not isinstance(tensorize, Tensorizer):
+        raise PolyadicError(f"tensorize must be None or a Tensorizer such as STFT, but is {tensorize!r}")
 
 
 # --------------------------------------------------------- checked output

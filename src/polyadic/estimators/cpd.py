@@ -73,8 +73,8 @@ class CPD(CPModel):
     ----------
     rank : number of components; default 32
     tensorize : maps a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
-        `polyadic.spectral.STFT`, or a function; None if X already holds tensors. "auto" (default)
-        uses `polyadic.spectral.recommended_stft` for windows, and None for X with more than three dimensions
+        `polyadic.spectral.STFT`; None if X already holds tensors. "auto" (default) uses
+        `polyadic.spectral.recommended_stft` for windows, and None for X with more than three dimensions
     readout : a `polyadic.readout.Readout`, which maps coefficients to features; None returns the coefficients
         themselves, as in the paper. "auto" (default) is `Readout()`
     nonnegative : constrain the bases to be non-negative; "auto" (default) does so for centred log amplitudes
@@ -402,7 +402,7 @@ class CPD(CPModel):
         return source, objective, settings
 
     def _objective(self) -> Objective:
-        """Return the objective; what a model file does not contain (a function of your own) is checked here."""
+        """Return the objective."""
         return Objective(alpha=float(self.alpha))
 
     def _choose_solver(self, source: WindowSource) -> tuple[str, int | None, float]:

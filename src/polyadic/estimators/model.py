@@ -425,7 +425,7 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted model to one safetensors file, atomically; `polyadic.load` loads it.
 
-        Your own functions and a RandomState are not saved: files contain no code and no data.
+        Files contain no code: classes of your own are named, and must be imported before loading.
 
         Parameters
         ----------

@@ -25,7 +25,7 @@ from polyadic.core import moments as core
 from polyadic.core import passes, persist
 from polyadic.core.compression import Compression
 from polyadic.core.passes import STAGES, Missing, Parts, Stage, add_windows
-from polyadic.core.tensorizer import Tensorizer, as_tensorizer
+from polyadic.core.tensorizer import Tensorizer, check_tensorizer
 from polyadic.data.batches import Samples, WindowSource, choose_device
 from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.data.labels import known_labels
@@ -177,10 +177,10 @@ class Moments:
         fs, channels = recorded_signals(X)
         if isinstance(tensorize, str) and tensorize == "auto":
             tensorize = recommended_stft(samples.shape[-1], fs) if len(samples.shape) == 3 else None
-        chosen = as_tensorizer(tensorize)
+        check_tensorizer(tensorize)
         windows = _description(samples.shape[1:], samples.dtype, fs, channels, getattr(X, "units", ()))
-        settings = {"tensorize": persist.encode(chosen), "compression": persist.encode(compression)}
-        return cls("floor", {}, windows, settings, chosen)
+        settings = {"tensorize": persist.encode(tensorize), "compression": persist.encode(compression)}
+        return cls("floor", {}, windows, settings, tensorize)
 
     def _prepared(self, stage: passes.Name) -> Moments:
         """Return a stage, as it follows from these sums of the one before, without sums of its own."""
@@ -339,14 +339,14 @@ class Moments:
         model_files.write(path, arrays, header)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], tensorize: Any = None) -> Moments:
-        """Read sums from a file; `tensorize` is your own function, if they were computed with one."""
+    def load(cls, path: str | os.PathLike[str]) -> Moments:
+        """Read sums from a file."""
         arrays, header = model_files.read(path)
         if "moments" not in header:
             raise ModelFileError(f"{path} holds no sums: it is a model file or a checkpoint")
         try:
             compression = Compression.from_arrays(arrays, header["shape"]) if "shape" in header else None
-            tensorizer = persist.decode_tensorizer(header["tensorize"], tensorize)
+            tensorizer = persist.decode_tensorizer(header["tensorize"])
             windows, settings, sites, reading = (header[name] for name in ("windows", "settings", "sites", "reading"))
             moments = cls(header["moments"], {}, windows, settings, tensorizer, compression, sites, reading)
             for number, name in enumerate(header["groups"]):
