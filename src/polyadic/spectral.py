@@ -23,7 +23,7 @@ from polyadic._util.threads import for_each
 from polyadic.core.tensorizer import Axis, CForm, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
 from polyadic.errors import PolyadicError
 
-__all__ = ["FLOOR_SHARE", "PARTS", "SHORTEST_FRAME", "STFT", "Part", "recommended_stft"]
+__all__ = ["FLOOR_SHARE", "PARTS", "SHORTEST_FRAME", "STFT", "recommended_stft"]
 
 _CHANNEL_SHARE = 1e-2
 _QUIET_SHARE = 1e-3
@@ -36,18 +36,10 @@ _FRAME_SECONDS, _FRAME_SAMPLES = 1.28, 128
 SHORTEST_FRAME, _LONGEST = 16, 1024
 _MOST_FRAMES = 32
 _SMALLEST_SQUARE = 1e-28
-_FUSED = ("log_re_im", "re_im", "log_amplitude", "amplitude"), tuple(2**power for power in range(5, 12))
-"""The parts and the frame lengths for which there is a fused kernel."""
+_FUSED = tuple(2**power for power in range(5, 12))
+"""The frame lengths for which there is a fused kernel."""
 _TOO_LARGE = "the values in X are too large for a Fourier transform in {}: rescale X or pass it as float64"
 _PIECE_BYTES = {"cpu": 2 * 2**20, "cuda": 2**30}
-
-
-class Part(NamedTuple):
-    """A real-valued part of complex coefficients: its name, the function that computes it, whether to take its log."""
-
-    name: str
-    fill: Callable[[Tensor, Tensor], object]
-    logarithm: bool = False
 
 
 class _Constants(NamedTuple):
@@ -57,33 +49,13 @@ class _Constants(NamedTuple):
     mean: Tensor | None
 
 
-def _amplitude(Z: Tensor, out: Tensor) -> None:
-    # torch's abs of complex numbers guards against overflow, at ten times the cost.
-    torch.square(Z.real, out=out)
-    out.addcmul_(Z.imag, Z.imag).sqrt_()
-
-
-def _magnitude(values: Tensor, out: Tensor) -> None:
-    if values.device.type == "cpu":
-        # Real parts have a stride of 2 in memory, which numpy handles in half of torch's time.
-        np.abs(values.numpy(), out=out.numpy())
-    else:
-        torch.abs(values, out=out)
-
-
-_PHASE = Part("phase", lambda Z, out: torch.angle(Z, out=out))
-PARTS: dict[str, tuple[Part, ...]] = {
-    "log_re_im": (
-        Part("log|Re|", lambda Z, out: _magnitude(Z.real, out), True),
-        Part("log|Im|", lambda Z, out: _magnitude(Z.imag, out), True),
-    ),
-    "re_im": (Part("Re", lambda Z, out: out.copy_(Z.real)), Part("Im", lambda Z, out: out.copy_(Z.imag))),
-    "amplitude_phase": (Part("amplitude", _amplitude), _PHASE),
-    "log_amplitude_phase": (Part("log amplitude", _amplitude, True), _PHASE),
-    "log_amplitude": (Part("log amplitude", _amplitude, True),),
-    "amplitude": (Part("amplitude", _amplitude),),
+PARTS: dict[str, tuple[str, ...]] = {
+    "log_re_im": ("log|Re|", "log|Im|"),
+    "re_im": ("Re", "Im"),
+    "log_amplitude": ("log amplitude",),
+    "amplitude": ("amplitude",),
 }
-"""The parts of a complex coefficient, by the value of `STFT.parts`."""
+"""Names of the parts of a complex coefficient, by the value of `STFT.parts`."""
 
 _WINDOWS: dict[str, Callable[..., Tensor]] = {
     "rectangular": torch.ones,
@@ -102,8 +74,8 @@ class STFT(Tensorizer, trusted=True, threaded=True):
     n_fft : number of samples in a frame
     hop : number of samples from one frame to the next
     window : "rectangular", "hann", "hamming" or "blackman"
-    parts : "log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude" or "amplitude"; the parts
-        are stacked along the channel axis: the first part of all channels, then the second
+    parts : "log_re_im", "re_im", "log_amplitude" or "amplitude"; the parts are stacked along the channel axis: the
+        first part of all channels, then the second
     floor : constant added to a magnitude before taking its logarithm. "auto" computes one floor for all channels with
         the same unit: 0.3 times the root mean square amplitude of white noise with the power of their signals (each
         window's mean removed). A shared floor preserves the ratio of weak to strong channels. "channel" is the rule
@@ -123,9 +95,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
     n_fft: int
     hop: int
     window: Literal["rectangular", "hann", "hamming", "blackman"] = "hann"
-    parts: Literal["log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude", "amplitude"] = (
-        "log_re_im"
-    )
+    parts: Literal["log_re_im", "re_im", "log_amplitude", "amplitude"] = "log_re_im"
     floor: float | Sequence[float] | Literal["auto", "channel"] = "auto"
     mean: Sequence[Sequence[float]] | NDArray[Any] | Literal["auto"] | None = None
     baseline: Sequence[Sequence[float]] | NDArray[Any] | None = None
@@ -181,8 +151,12 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return None
 
     @property
+    def _is_logarithmic(self) -> bool:
+        return self.parts.startswith("log_")
+
+    @property
     def _has_kernel(self) -> bool:
-        return self.parts in _FUSED[0] and self.n_fft in _FUSED[1]
+        return self.n_fft in _FUSED
 
     def _fits_kernel(self, X: Tensor, T: Tensor) -> bool:
         """Return whether the fused kernel can write the tensors of X into T."""
@@ -200,8 +174,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         if not self._has_kernel:
             return Layout((0, 1, 2), half=False, capturable=False, row_step=step)
         # The relative error of half precision, 0.02 %, is far below the noise in a logarithm of real data.
-        half = all(part.logarithm for part in PARTS[self.parts])
-        return Layout((0, 2, 1), half=half, capturable=True, row_step=step)
+        return Layout((0, 2, 1), half=self._is_logarithmic, capturable=True, row_step=step)
 
     def constants(self, channels: int, device: torch.device, dtype: torch.dtype) -> _Constants:
         """Return the log floor of each channel, and the mean."""
@@ -211,15 +184,21 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         """Transform one piece with torch and numpy, on any device."""
         # The transform puts frames before frequencies; if T has another order, transpose once, so that everything
         # else runs through contiguous memory.
-        Z, parts, turned = self._coefficients(X), PARTS[self.parts], T.stride(2) < T.stride(3)
+        Z, turned = self._coefficients(X), T.stride(2) < T.stride(3)
         if turned:
             Z, T = Z.transpose(2, 3), T.transpose(2, 3)
         else:
             Z = Z.contiguous()
-        for part, slot in zip(parts, T.chunk(len(parts), dim=1), strict=True):
-            part.fill(Z, slot)
-            if part.logarithm:
-                _log_in_place(slot.add_(constants.floor[:, None, None]))
+        for number, part in enumerate(T.chunk(len(PARTS[self.parts]), dim=1)):
+            if self.parts.endswith("amplitude"):
+                # torch's abs of complex numbers guards against overflow, at ten times the cost.
+                torch.square(Z.real, out=part)
+                part.addcmul_(Z.imag, Z.imag).sqrt_()
+            else:
+                values = Z.imag if number else Z.real
+                _magnitude(values, part) if self._is_logarithmic else part.copy_(values)
+            if self._is_logarithmic:
+                _log_in_place(part.add_(constants.floor[:, None, None]))
         if constants.mean is not None:
             T.sub_(constants.mean[:, None, :] if turned else constants.mean[:, :, None])
 
@@ -398,7 +377,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         _, frequencies, frames = self.shape(sample_shape[0], sample_shape[1])
         rate, unit = (1.0, "cycles per sample") if fs is None else (fs, "Hz")
         return [
-            channel_axis(labels, tuple(part.name for part in PARTS[self.parts])),
+            channel_axis(labels, PARTS[self.parts]),
             Axis("frequency", "frequency", np.arange(frequencies) * rate / self.n_fft, unit),
             time_axis(np.arange(frames) * self.hop + (self.n_fft - 1) / 2, fs),
         ]
@@ -488,11 +467,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             return logarithm(graph.add("Abs", Z))
         re, im = graph.pair("Split", Z, axis=2)
         amplitude = graph.add("Sqrt", graph.add("Add", graph.add("Mul", re, re), graph.add("Mul", im, im)))
-        if self.parts.startswith("log_"):
-            amplitude = logarithm(amplitude)
-        if not self.parts.endswith("phase"):
-            return amplitude
-        return graph.add("Concat", amplitude, _onnx_angle(graph, re, im), axis=2)
+        return logarithm(amplitude) if self._is_logarithmic else amplitude
 
     def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
         """Return the C form: an FFT of each frame, in `kernels/fourier.c`; the caller subtracts the mean."""
@@ -515,35 +490,20 @@ class STFT(Tensorizer, trusted=True, threaded=True):
                 "HAS_RADIX_2": int(2 in radices),
                 "HAS_OTHER_RADIX": int(not {2, 4}.issuperset(radices)),
                 "TAPER_BINS": len(spectrum),
-                "AMPLITUDE": int("amplitude" in self.parts),
-                "LOGARITHM": int(self.parts.startswith("log_")),
-                "PHASE": int(self.parts.endswith("phase")),
+                "AMPLITUDE": int(self.parts.endswith("amplitude")),
+                "LOGARITHM": int(self._is_logarithmic),
             },
             tables={
                 "radix": np.array(radices),
                 "taper": taper[: n // 2 + 1],  # all tapers are symmetric about n/2
                 "taper_spectrum": spectrum,
                 "twiddle": np.stack([np.cos(angles), np.sin(angles)], axis=1),
-                **({"floor": floors} if self.parts.startswith("log_") else {}),
+                **({"floor": floors} if self._is_logarithmic else {}),
             },
             work=4 * length,
             mean=None if mean is None else mean.numpy(),
             scale=floors / (FLOOR_SHARE * np.linalg.norm(taper)),
         )
-
-
-def _onnx_angle(graph: OnnxGraph, re: str, im: str) -> str:
-    """Add atan2, which ONNX lacks."""
-
-    def number(value: float) -> str:
-        return graph.constant(value, np.float32)
-
-    zero = number(0.0)
-    # Dividing by a tiny number stands in for infinity, and gives 0 where both are 0.
-    divisor = graph.add("Where", graph.add("Equal", re, zero), number(1e-30), re)
-    turn = graph.add("Where", graph.add("Less", im, zero), number(-np.pi), number(np.pi))
-    turn = graph.add("Where", graph.add("Less", re, zero), turn, zero)
-    return graph.add("Add", graph.add("Atan", graph.add("Div", im, divisor)), turn)
 
 
 def _radices(length: int) -> list[int]:
@@ -561,6 +521,14 @@ def _constants_on(stft: STFT, channels: int, device: torch.device, dtype: torch.
     # Cached, because a CUDA graph cannot copy them from the host and must keep them alive.
     mean = stft._means(channels)
     return _Constants(stft._floors(channels).to(device, dtype), None if mean is None else mean.to(device, dtype))
+
+
+def _magnitude(values: Tensor, out: Tensor) -> None:
+    """Write the magnitudes of real or imaginary parts, whose stride of 2 numpy handles in half of torch's time."""
+    if values.device.type == "cpu":
+        np.abs(values.numpy(), out=out.numpy())
+    else:
+        torch.abs(values, out=out)
 
 
 def _log_in_place(T: Tensor) -> None:

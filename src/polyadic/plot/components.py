@@ -93,7 +93,7 @@ def profile(model: Any, r: int, mode: int, data: Any = None) -> Figure:
 def channels(model: Any, r: int, data: Any = None) -> Figure:
     """Plot the weights of one component on the channels: maps of the head for known electrodes, bars otherwise.
 
-    Parts of an STFT, such as amplitude and phase, are shown as separate maps or in separate colours. Channels that are
+    Parts of an STFT, such as log|Re| and log|Im|, are shown as separate maps or in separate colours. Channels that are
     not electrodes are named below the maps with their weights.
 
     Parameters
