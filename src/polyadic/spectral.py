@@ -7,7 +7,7 @@ The library's default is `recommended_stft`: log amplitudes minus the mean spect
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
@@ -20,10 +20,10 @@ from torch import Tensor
 
 from polyadic._util.checks import check_integer
 from polyadic._util.threads import for_each
-from polyadic.core.tensorizer import Axis, CForm, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
+from polyadic.core.tensorizer import Axis, Layout, Tensorizer, channel_axis, time_axis
 from polyadic.errors import PolyadicError
 
-__all__ = ["FLOOR_SHARE", "PARTS", "SHORTEST_FRAME", "STFT", "recommended_stft"]
+__all__ = ["FLOOR_SHARE", "PARTS", "SHORTEST_FRAME", "STFT", "CForm", "recommended_stft"]
 
 _CHANNEL_SHARE = 1e-2
 _QUIET_SHARE = 1e-3
@@ -419,55 +419,42 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             raise PolyadicError(f"mean must have {expected} rows for {channels} channels, but {given}")
         return torch.as_tensor(self.mean, dtype=torch.float64)
 
-    def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
-        """Write the ONNX form: a fixed convolution with the DFT matrix, then the parts of its result."""
+    def onnx(self, graph: Any, window: Any, sample_shape: tuple[int, ...]) -> tuple[Any, NDArray[np.intp]]:
+        """Add the ONNX form to a graph of `polyadic.export`: a convolution with the DFT matrix, then the parts.
+
+        `window` is the node of windows (N, channels, time) float32. Returns that of the tensors (N, I, J, K), and the
+        index in the first mode of each of its entries: the graph orders by channel, then part, the model by part.
+        """
         channels, time = sample_shape
         first, frequencies, frames = self.shape(channels, time)
         taper = self._weights(torch.empty(0, dtype=torch.float64, device="cpu")).numpy()
         spectra = np.fft.rfft(np.diag(taper)).T
         dft = np.stack([spectra.real, spectra.imag])  # (2, frequencies, n_fft)
         if graph.centre is not None:
-            window = graph.add("Sub", window, graph.constant(graph.centre[:, None], np.float32))
-        rows = graph.add("Reshape", window, graph.constant([-1, 1, time], np.int64))
+            window = window - graph.centre[:, None]
         filters = dft.reshape(2 * frequencies, 1, self.n_fft)
-        Z = graph.add("Conv", rows, graph.constant(filters, np.float32), strides=[self.hop])
-        Z = graph.add("Reshape", Z, graph.constant([-1, channels, 2, frequencies, frames], np.int64))
+        Z = window.reshape(-1, 1, time).apply("Conv", filters, strides=[self.hop])
+        Z = Z.reshape(-1, channels, 2, frequencies, frames)
         if graph.centre is not None:  # the transform of the level that was subtracted
-            levels = graph.centre.astype(np.float32)[:, None, None, None] * dft.sum(axis=2)[..., None]
-            Z = graph.add("Add", Z, graph.constant(levels, np.float32))
-        Z = self._onnx_parts(graph, Z)
+            Z = Z + graph.centre.astype(np.float32)[:, None, None, None] * dft.sum(axis=2)[..., None]
+        if self.parts.endswith("amplitude"):
+            Z = (Z * Z).sum(2).apply("Sqrt")
+        elif self._is_logarithmic:
+            Z = Z.apply("Abs")
+        if self._is_logarithmic:
+            Z = (Z + np.reshape(np.asarray(self.floor, np.float64), (-1, 1, 1, 1))).apply("Log")
         mean = self._means(channels)
         if mean is not None:
-            by_channel = mean.reshape(-1, channels, frequencies, 1).transpose(0, 1)
-            Z = graph.add("Sub", Z, graph.constant(by_channel.numpy(), np.float32))
-        T = graph.add("Reshape", Z, graph.constant([-1, first, frequencies, frames], np.int64))
-        # The graph orders by channel, then part; the model by part, then channel.
-        return T, np.arange(first).reshape(-1, channels).T.flatten()
+            Z = Z - mean.reshape(-1, channels, frequencies, 1).transpose(0, 1).numpy()
+        return Z.reshape(-1, first, frequencies, frames), np.arange(first).reshape(-1, channels).T.flatten()
 
-    def onnx_observed(self, graph: OnnxGraph, lost: str, sample_shape: tuple[int, ...]) -> str:
-        """Write the ONNX form of `observed`."""
+    def onnx_observed(self, graph: Any, lost: Any, sample_shape: tuple[int, ...]) -> Any:
+        """Add the ONNX form of `observed`, (N, channels, K); `lost` (N, channels, time) is 1 for missing samples."""
         energy = self._weights(torch.empty(0, dtype=torch.float32, device="cpu")).square()
         starts = np.arange(self.shape(*sample_shape)[2])[:, None] * self.hop
-        places = graph.add("Add", graph.constant(starts, np.int64), graph.constant(np.arange(self.n_fft), np.int64))
-        by_frame = graph.add("Mul", graph.add("Gather", lost, places, axis=2), graph.constant(energy.numpy()))
-        missing = graph.add("ReduceSum", by_frame, graph.constant([3], np.int64), keepdims=0)
-        limit = graph.constant(float(LOST_ENERGY * energy.sum()), np.float32)
-        return graph.add("LessOrEqual", missing, limit)
-
-    def _onnx_parts(self, graph: OnnxGraph, Z: str) -> str:
-        """Convert (N, channels, 2, frequencies, frames), real and imaginary, to (N, channels, parts, …)."""
-        floors = np.reshape(np.asarray(self.floor, np.float64), (-1, 1, 1, 1))
-
-        def logarithm(magnitude: str) -> str:
-            return graph.add("Log", graph.add("Add", magnitude, graph.constant(floors, np.float32)))
-
-        if self.parts == "re_im":
-            return Z
-        if self.parts == "log_re_im":
-            return logarithm(graph.add("Abs", Z))
-        re, im = graph.pair("Split", Z, axis=2)
-        amplitude = graph.add("Sqrt", graph.add("Add", graph.add("Mul", re, re), graph.add("Mul", im, im)))
-        return logarithm(amplitude) if self._is_logarithmic else amplitude
+        places = graph.integers(starts) + np.arange(self.n_fft)
+        missing = (lost.apply("Gather", places, axis=2) * energy.numpy()).sum(3, keep=False)
+        return missing <= float(LOST_ENERGY * energy.sum())
 
     def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
         """Return the C form: an FFT of each frame, in `kernels/fourier.c`; the caller subtracts the mean."""
@@ -572,6 +559,36 @@ def _numbers(values: Any) -> NDArray[np.float64]:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         return np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class CForm:
+    """C99 code of an STFT, which computes one frame of a window at a time to save memory.
+
+    ``polyadic_frame`` fills `tensor` (I, J) with one frame of a window, whose rows are ring buffers: the first sample
+    is at index `start`, and index 0 follows the last. If ``POLYADIC_MASKED_BYTES`` is defined, ``polyadic_observed``
+    tells whether a frame of a channel is observed, and ``POLYADIC_BIT(present, n)`` whether sample n is present.
+
+    Parameters
+    ----------
+    shape : (I, J, K) of the tensors
+    code : the C code, in which names begin with ``polyadic_`` or ``POLYADIC_``. ``POLYADIC_CHANNELS``,
+        ``POLYADIC_SAMPLES`` and ``POLYADIC_COLUMNS``, which is J, are defined outside, and so is
+        ``polyadic_centre[channel]``, a level near that of the channel, to compute with small numbers
+    defines : integer constants that the code needs, by name without ``POLYADIC_``
+    tables : arrays that the code needs, by name without ``polyadic_``: float if they are floating point, else int
+    work : number of floats in `work`
+    mean : (I, J), array that the caller subtracts from every frame, or None
+    scale : (channels,), a typical standard deviation of each channel, for test signals
+    """
+
+    shape: tuple[int, int, int]
+    code: str
+    defines: Mapping[str, int]
+    tables: Mapping[str, NDArray[Any]]
+    work: int
+    mean: NDArray[np.float64] | None
+    scale: NDArray[np.float64]
 
 
 def recommended_stft(length: int, fs: float | None = None) -> STFT:

@@ -6,13 +6,13 @@ To add one, subclass `Tensorizer` and pass `polyadic.testing.TensorizerContract`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
 from polyadic._util.immutable import Immutable
@@ -22,9 +22,7 @@ from polyadic.errors import PolyadicError
 
 __all__ = [
     "Axis",
-    "CForm",
     "Layout",
-    "OnnxGraph",
     "Tensorizer",
     "channel_axis",
     "check_tensorizer",
@@ -105,61 +103,6 @@ class Layout(NamedTuple):
     half: bool
     capturable: bool
     row_step: int
-
-
-class OnnxGraph(Protocol):
-    """The graph that a tensorizer adds its ONNX nodes to; nodes and constants are referred to by name.
-
-    centre : (channels,), levels near those of the channels, to compute with small numbers; None if unknown
-    """
-
-    centre: NDArray[Any] | None
-
-    def constant(self, values: ArrayLike, dtype: Any = None) -> str: ...
-
-    def add(self, operator: str, *inputs: str, **attributes: Any) -> str: ...
-
-    def pair(self, operator: str, *inputs: str, **attributes: Any) -> tuple[str, str]: ...
-
-
-@dataclass(frozen=True, eq=False)
-class CForm:
-    """C99 code of a tensorizer, which computes one slice of a window's tensor (I, J, K) at a time to save memory.
-
-    The code defines one function, which fills `tensor` (I, J) with slice `frame` of the last mode::
-
-        static void polyadic_frame(const float (*window)[POLYADIC_SAMPLES], int start, int frame,
-                                   float (*tensor)[POLYADIC_COLUMNS], float *work)
-
-    Rows of `window` are ring buffers: the first sample of a channel is at index `start`, and index 0 follows the last.
-    ``POLYADIC_CHANNELS``, ``POLYADIC_SAMPLES`` and ``POLYADIC_COLUMNS``, which is J, are defined, and code that uses
-    ``polyadic_centre[channel]`` gets a level near that of the channel, to compute with small numbers. All names must
-    begin with ``polyadic_`` or ``POLYADIC_``.
-
-    For windows with missing samples, the code also defines a function between ``#ifdef POLYADIC_MASKED_BYTES`` and
-    ``#endif``, which returns whether a slice of all rows of a channel is observed; row i is of channel i modulo the
-    number of channels, and ``POLYADIC_BIT(present, n)`` tells whether sample n is present::
-
-        static int polyadic_observed(const unsigned char *present, int frame)
-
-    Parameters
-    ----------
-    shape : (I, J, K) of the tensors
-    code : the C code
-    defines : integer constants that the code needs, by name without ``POLYADIC_``
-    tables : arrays that the code needs, by name without ``polyadic_``: float if they are floating point, else int
-    work : number of floats in `work`
-    mean : (I, J), array that the caller subtracts from every slice, or None
-    scale : (channels,), a typical standard deviation of each channel, for test signals
-    """
-
-    shape: tuple[int, int, int]
-    code: str
-    defines: Mapping[str, int] = field(default_factory=dict)
-    tables: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    work: int = 0
-    mean: NDArray[np.float64] | None = None
-    scale: NDArray[np.float64] | None = None
 
 
 class Tensorizer(Immutable, ABC):
@@ -296,27 +239,6 @@ class Tensorizer(Immutable, ABC):
     def constants(self, channels: int, device: torch.device, dtype: torch.dtype) -> object:
         """Return the device tensors that `into` reads; a CUDA graph that captures it must keep them alive."""
         return None
-
-    def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
-        """Write the ONNX form of `transform`, for the input `window` (N, channels, time) float32.
-
-        Returns
-        -------
-        the name of the node with the tensors (N, I, J, …), and (I,) the index in the first mode of each of its entries
-        """
-        raise PolyadicError(f"{type(self).__name__} has no ONNX form: use a tensorize whose class defines `onnx`")
-
-    def onnx_observed(self, graph: OnnxGraph, lost: str, sample_shape: tuple[int, ...]) -> str | None:
-        """Write the ONNX form of `observed`, if all entries of a row and a frame are observed together.
-
-        `lost` names the samples that are missing, (N, channels, time) float32: 1 or 0. The result names the node with
-        the observed frames (N, channels, frames) bool; None if there is no such form.
-        """
-        return None
-
-    def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
-        """Return the C form, for windows (channels, time)."""
-        raise PolyadicError(f"{type(self).__name__} has no C form: use a tensorize whose class defines `c_form`")
 
 
 def check_tensorizer(tensorize: Any) -> None:
