@@ -151,7 +151,6 @@ class CPD(CPModel):
         X: Any,
         y: Any = None,
         *,
-        after_sweep: Callable[[Self], None] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
         checkpoint_every: float = 60.0,
@@ -165,8 +164,6 @@ class CPD(CPModel):
             `dask.array` or a list of paths of stores and of folders of recordings, whose chunks Dask workers read (see
             `polyadic.scale.recordings`); and `polyadic.scale.Moments`, for which no data are read
         y : ignored
-        after_sweep : called with the estimator after every sweep; its `factors_` and `history_` are those of the
-            current restart, whose number (from 1) is `attempt_`. The sweep of the consensus comes last
         checkpoint : file in which to save the state of the fit from time to time
         resume : resume from that file, if it exists. On a CPU the result is bit-identical to that of an
             uninterrupted fit. `max_sweeps`, `tol`, `patience`, `device` and `verbose` may change
@@ -176,13 +173,12 @@ class CPD(CPModel):
         -------
         the estimator itself
         """
-        self._fit(X, after_sweep, checkpoint, resume, checkpoint_every)
+        self._fit(X, checkpoint, resume, checkpoint_every)
         return self
 
     def _fit(
         self,
         X: Any,
-        after_sweep: Callable[[Self], None] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
         checkpoint_every: float = 60.0,
@@ -203,8 +199,6 @@ class CPD(CPModel):
                 if not self._collects:
                     progress = saved.load(source.device)
                     observers.insert(0, saved)  # a sweep that was reported is not lost
-            if after_sweep is not None:
-                observers.append(lambda current: after_sweep(self._at(current)))
 
             def observe(current: Progress) -> None:
                 for observer in observers:
@@ -449,13 +443,6 @@ class CPD(CPModel):
             "data": data_fingerprint(source.samples),
         }
         return Checkpoints(path, fingerprint, every, resume)
-
-    def _at(self, progress: Progress) -> Self:
-        """Set the model to the current sweep, for `after_sweep`."""
-        self.history_, self.n_sweeps_ = progress.history, len(progress.history["loss"])
-        self.attempt_ = progress.attempt + 1
-        self._keep(progress.state)
-        return self
 
     @plain_torch()
     def partial_fit(self, X: Any, y: Any = None) -> Self:
