@@ -63,7 +63,8 @@ def moments_of(T: torch.Tensor, compression: Compression | None = None, sizes: t
             part = T[first : first + size]
             if len(part):
                 ids = torch.arange(first, first + len(part))
-                moments.add(ids, Block(compression.compress(part), squared_norms(part), part.new_zeros(len(part), 0)))
+                c, none = compression.compress(part), part.new_zeros(len(part), 0)
+                moments.add(Block(ids, c, squared_norms(part), none))
             first += size
     moments.finish()
     return moments

@@ -221,7 +221,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         X : (N, channels, time), windows that are representative of the data
         units : unit of each channel; channels with the same unit share a floor. Without units all share one
         """
-        settings = self if self.is_measured else self.measured(self.measure(X, units), len(X), units)
+        settings = self if self.is_measured else self.measured(*self.measure(X, units), units)
         settings._floors(X.shape[1])
         plain = settings.without_mean()
         if plain is None:
@@ -231,22 +231,26 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             T = plain.transform(piece)
             sums.append(T.sum(dim=0, dtype=torch.float64))
             quiet.append(plain.baseline_sums(T))
-        mean, baseline = (torch.stack(parts).sum(dim=0) / len(X) for parts in (sums, quiet))
-        return settings.centred(mean).with_baseline(baseline)
+        settings = settings.centred(torch.stack(sums).sum(dim=0) / len(X))
+        known = [part for part in quiet if part is not None]
+        return settings.with_baseline(torch.stack(known).sum(dim=0) / len(X)) if known else settings
 
     @property
     def is_measured(self) -> bool:
         """Whether the floors are set."""
         return not isinstance(self.floor, str)
 
-    def measure(self, X: Tensor, units: Sequence[str] = ()) -> Tensor:
-        """Return the sum over a batch (b, channels, time) of the mean squares from which floors follow: (channels,).
+    def measure(self, X: Tensor, units: Sequence[str] = (), present: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the sums over a batch (b, channels, time) of the mean squares from which floors follow: (channels,).
 
         They are those of the coefficients' real and imaginary parts, or of the signals with each window's mean removed.
+        The second result is the number of windows with samples of each channel.
         """
         self._check(X)
         if len(units) not in (0, X.shape[1]):
             raise PolyadicError(f"units must have one entry per channel, {X.shape[1]}, but has {len(units)}")
+        if present is not None:
+            return self._measure_present(X, present)
 
         def sums(piece: Tensor) -> Tensor:
             if self.floor == "channel":  # in float64: in float32 a square may overflow
@@ -259,15 +263,10 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         largest = max(float(X.amax()), -float(X.amin()))
         if not bool(torch.isfinite(squares).all()) or largest > torch.finfo(X.dtype).max / self.n_fft:
             raise PolyadicError(_TOO_LARGE.format(X.dtype))
-        return squares
+        return squares, torch.full((X.shape[1],), len(X))
 
-    @property
-    def redundancy(self) -> float:
-        """Number of frames that share a sample."""
-        return max(self.n_fft / self.hop, 1.0)
-
-    def measure_present(self, X: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sums of `measure` over the samples of windows that are present, and their counts: (channels,)."""
+    def _measure_present(self, X: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums of `measure` over the samples that are present."""
         if self.floor == "channel":
             frames = self.observed(present)[:, : X.shape[1]].double()
             squares = torch.view_as_real(self._coefficients(X)).double().square().mean(dim=4) * frames
@@ -279,9 +278,14 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             mean = centred.square().sum(dim=2) / count.clamp_min(1)
         return mean.sum(dim=0).cpu(), (count > 0).sum(dim=0).cpu()
 
-    def measured(self, sums: Tensor, count: int | Tensor, units: Sequence[str] = ()) -> STFT:
-        """Return a copy with the floors that follow from the sums of `measure` over `count` windows."""
-        squares = sums / (count if isinstance(count, int) else count.clamp_min(1))
+    @property
+    def redundancy(self) -> float:
+        """Number of frames that share a sample."""
+        return max(self.n_fft / self.hop, 1.0)
+
+    def measured(self, sums: Tensor, counts: Tensor, units: Sequence[str] = ()) -> STFT:
+        """Return a copy with the floors that follow from the sums of `measure` over all windows."""
+        squares = sums / counts.clamp_min(1)
         if self.floor == "channel":
             floors = _CHANNEL_SHARE * _audible(squares.sqrt())
         else:
@@ -320,13 +324,13 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         """Return a copy with a thousandth of the floor and no mean, for levels in dB that no floor compresses."""
         return replace(self, floor=tuple(_QUIET_SHARE * np.atleast_1d(self.floor)), mean=None, baseline=None)
 
-    def baseline_sums(self, T: Tensor) -> Tensor:
+    def baseline_sums(self, T: Tensor) -> Tensor | None:
         """Return the sum over windows, averaged over frames, of the log amplitudes of `quiet`: (channels, frequencies).
 
         They are computed from tensors (b, channels, frequencies, frames) of this STFT, without another transform.
         """
         if self.parts != "log_amplitude":
-            return super().baseline_sums(T)
+            return None
         floor = self.constants(T.shape[1], T.device, T.dtype).floor[:, None, None]
         amplitude = torch.exp(self.uncentred(T)).sub_(floor).clamp_min_(0.0)
         _log_in_place(amplitude.add_(_QUIET_SHARE * floor))
@@ -334,7 +338,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
 
     def with_baseline(self, baseline: Tensor) -> STFT:
         """Return a copy with the mean over windows of `baseline_sums`."""
-        return replace(self, baseline=baseline.tolist()) if baseline.ndim == 2 else self
+        return replace(self, baseline=baseline.tolist())
 
     def uncentred(self, T: Tensor) -> Tensor:
         """Add the mean back to tensors (N, parts · channels, frequencies, frames)."""

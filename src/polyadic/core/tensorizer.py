@@ -158,24 +158,15 @@ class Tensorizer(Immutable, ABC):
         """Number of entries of a tensor that say what one independent entry would; residuals are that dependent."""
         return 1.0
 
-    def measure_present(self, X: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sums of `measure` over windows that lack samples, and the number of windows in each sum: (n,).
+    def measure(self, X: Tensor, units: Sequence[str] = (), present: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the sums over a batch (b, channels, time) that `measured` needs, and their windows: (n,) each.
 
-        Missing samples of X (b, channels, time) have any finite values; `present` is bool of the same shape.
+        Samples that are not `present` (b, channels, time) have any finite values. Results are on the CPU.
         """
-        raise PolyadicError(
-            f"{type(self).__name__} cannot be calibrated on windows with missing values: fill or remove them"
-        )
-
-    def measure(self, X: Tensor, units: Sequence[str] = ()) -> Tensor:
-        """Return the sums over a batch (b, channels, time) that `measured` needs: (n,) float64 on the CPU."""
         raise NotImplementedError
 
-    def measured(self, sums: Tensor, count: int | Tensor, units: Sequence[str] = ()) -> Self:
-        """Return a copy with what must be known before tensors can be computed set from the sums over all windows.
-
-        `sums` (n,) are from `measure`, added over all batches; `count` is the number of windows, (n,) if these differ.
-        """
+    def measured(self, sums: Tensor, counts: Tensor, units: Sequence[str] = ()) -> Self:
+        """Return a copy with what must be known before tensors can be computed set from the sums over all windows."""
         return self
 
     def without_mean(self) -> Self | None:
@@ -186,9 +177,9 @@ class Tensorizer(Immutable, ABC):
         """Return a copy that subtracts the mean of the tensors of `without_mean`: (I, J, …) float64."""
         raise NotImplementedError
 
-    def baseline_sums(self, T: Tensor) -> Tensor:
-        """Return the sums over tensors (b, I, J, …) that `with_baseline` needs of all windows; 0 if it needs none."""
-        return torch.zeros((), dtype=torch.float64)
+    def baseline_sums(self, T: Tensor) -> Tensor | None:
+        """Return the sums over tensors (b, I, J, …) that `with_baseline` needs of all windows, if any."""
+        return None
 
     def with_baseline(self, baseline: Tensor) -> Self:
         """Return a copy that knows the mean over windows of `baseline_sums`, for `polyadic.explain.expression`."""

@@ -32,7 +32,7 @@ from polyadic.core.completion import CALIBRATION, FEWEST_CHANNELS, CompletedMome
 from polyadic.core.compression import Compression
 from polyadic.core.missing import look
 from polyadic.core.moments import Block, Moments
-from polyadic.core.passes import Missing, Passes, Stage
+from polyadic.core.passes import Passes, Stage
 from polyadic.core.solve import Progress, Settings, empty_history, solve, warn_of_vanished
 from polyadic.core.step import Objective, State, Statistics, step
 from polyadic.core.tensorizer import tensors
@@ -286,7 +286,7 @@ class CPD(CPModel):
             if not (isinstance(given, str) and given == "auto") and persist.encode(given) != known:
                 raise PolyadicError(f"{name} must be 'auto' or that of the moments, {known!r}, but is {given!r}")
         source = X.source()
-        self.seed_, self.tensorize_ = integer_random_state(self.random_state), X.tensorize
+        self.seed_, self.tensorize_ = integer_random_state(self.random_state), X.stage.tensorize
         self._sample_shape, self.n_features_in_ = source.window, source.window[0]
         self.fs_, self.channel_names_ = X.windows["fs"], tuple(X.windows["channels"])
         self.units_, self.reading_ = tuple(X.windows["units"]), dict(X.reading)
@@ -323,8 +323,9 @@ class CPD(CPModel):
 
     def _first_stage(self, source: WindowSource) -> Stage:
         """Return the first pass over the windows."""
-        missing = Missing(self.fs_, self._keeps_flat)
-        return Stage("floor", self.tensorize_, self.units_, n_windows=source.n_windows, missing=missing)
+        return Stage(
+            "floor", self.tensorize_, self.units_, self.fs_, keep_flat=self._keeps_flat, n_windows=source.n_windows
+        )
 
     def _statistics(self, source: WindowSource) -> Callable[..., Tensor] | None:
         """Return the function that computes the statistics of raw windows, or None if the readout has none."""
@@ -583,7 +584,7 @@ class CPD(CPModel):
             x, residuals = extract(tensors(source.tensorize, X))
             statistics = x[:, :0] if describe is None else describe(X)
             c, squares, statistics = (part.to("cpu", torch.float64) for part in (x, residuals, statistics))
-            collected.add(ids, Block(c, squares, statistics))
+            collected.add(Block(ids, c, squares, statistics))
         collected.finish()
         return collected.coefficients()
 
