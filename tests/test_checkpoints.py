@@ -22,6 +22,7 @@ from polyadic import SALS
 from polyadic._util import model_files
 from polyadic.augment import Compose, Jitter
 from polyadic.core import solve
+from polyadic.core.persist import encode
 from polyadic.core.step import TERMS
 from polyadic.data import WindowStore, synthetic
 from polyadic.data.store import write_windows
@@ -227,12 +228,11 @@ def test_a_checkpoint_of_other_settings_is_refused_with_the_difference(changed, 
     [
         (STFT(16, 8), STFT(16, 4), "hop 8 4"),
         (Compose([Jitter(0.1)]), Compose([Jitter(0.2)]), '"degree": 0.1}] ['),
-        (np.ones(2), np.zeros(2), "hash "),
     ],
 )
-def test_frames_augmentations_and_arrays_are_compared_by_content(then, now, difference):
-    assert difference in " ".join(next(checkpoints.differences(checkpoints.describe(then), checkpoints.describe(now))))
-    assert not list(checkpoints.differences(checkpoints.describe(now), checkpoints.describe(now)))
+def test_frames_and_augmentations_are_compared_by_content(then, now, difference):
+    assert difference in " ".join(next(checkpoints.differences(encode(then), encode(now))))
+    assert not list(checkpoints.differences(encode(now), encode(now)))
 
 
 @pytest.mark.parametrize(

@@ -430,7 +430,7 @@ class CPD(CPModel):
             yield show
 
     def _checkpoints(self, source: WindowSource, path: Any, resume: bool, every: float) -> Any:
-        from polyadic.scale.checkpoints import Checkpoints, data_fingerprint, describe
+        from polyadic.scale.checkpoints import Checkpoints, data_fingerprint
 
         if isinstance(source, MomentsSource):
             raise PolyadicError("a fit to moments reads no data and needs no checkpoint: leave checkpoint out")
@@ -438,8 +438,8 @@ class CPD(CPModel):
         parameters = self.get_params(deep=False)
         fingerprint = {
             "estimator": type(self).__name__,
-            **{name: describe(value) for name, value in parameters.items() if name not in _RESUMABLE_CHANGES},
-            "tensorize": describe(self.tensorize_),
+            **{name: persist.encode(value) for name, value in parameters.items() if name not in _RESUMABLE_CHANGES},
+            "tensorize": persist.encode(self.tensorize_),
             "seed": self.seed_,
             "data": data_fingerprint(source.samples),
         }

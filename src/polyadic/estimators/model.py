@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -68,11 +68,6 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     compression_: dict[str, Any] | None
     _memory: Statistics | None
     _n_seen: int
-    _kinds: ClassVar[dict[str, type[CPModel]]] = {}
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        CPModel._kinds[cls.__name__] = cls
 
     # --------------------------------------------------------------- features
 
