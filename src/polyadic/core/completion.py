@@ -29,9 +29,6 @@ from polyadic.core.moments import Block, Coefficients, Moments
 from polyadic.core.step import Objective, State
 from polyadic.errors import ModelFileError
 
-__all__ = ["CALIBRATION", "FEWEST_CHANNELS", "PREFIX", "CompletedMoments", "Masked", "NoiseFinder", "Prior", "Solver"]
-__all__ += ["Spectra", "observed_grams"]
-
 PREFIX = "prior."
 """Prefix of the names of a prior's arrays in a model file."""
 AXES = 32

@@ -18,9 +18,6 @@ from torch import Tensor
 
 from polyadic.errors import PolyadicError
 
-__all__ = ["BUDGET", "Compression", "Sums", "centred_scatter", "check_ranks", "choose_ranks", "largest_core"]
-__all__ += ["mean_of", "mode_sums", "mode_sums_with_gaps", "unseen_modes"]
-
 BUDGET = 2**22
 """Maximum number of entries of the second moments, or of the compressed windows if there are fewer of them."""
 _LOST = 0.03

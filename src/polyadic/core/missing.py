@@ -19,9 +19,6 @@ from torch import Tensor
 from polyadic.core.tensorizer import Tensorizer, tensors
 from polyadic.errors import PolyadicError
 
-__all__ = ["Flatness", "Gaps", "MissingWarning", "Seen", "Tally", "dead_channels", "distinct_masks", "fill_gaps"]
-__all__ += ["longest_gap", "look", "without_gaps"]
-
 _GAP_SECONDS, _GAP_SAMPLES = 0.05, 3
 """Longest gap that is interpolated: the larger of the two."""
 _FLAT_SHARE, _FLAT_QUANTILE = 0.1, 0.001

@@ -39,8 +39,6 @@ from polyadic.core.tensorizer import Tensorizer, tensor_shape
 if TYPE_CHECKING:
     from polyadic.data.batches import WindowSource
 
-__all__ = ["STAGES", "Name", "Parts", "Passes", "Stage", "add_windows"]
-
 Name = Literal["floor", "axes", "core"]
 STAGES: tuple[Name, ...] = ("floor", "axes", "core")
 """The passes, in their order."""

@@ -11,8 +11,6 @@ from polyadic._util.immutable import Immutable
 from polyadic.core.tensorizer import Tensorizer
 from polyadic.errors import ModelFileError, PolyadicError
 
-__all__ = ["decode", "decode_tensorizer", "encode"]
-
 
 def encode(value: Any) -> Any:
     """Encode preprocessing as JSON: objects by class and fields.

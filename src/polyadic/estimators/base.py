@@ -24,8 +24,6 @@ from polyadic.data.labels import known_labels
 from polyadic.errors import PolyadicError
 from polyadic.spectral import recommended_stft
 
-__all__ = ["WindowEstimator", "all_or_nothing", "labelled_windows"]
-
 _CALIBRATION_WINDOWS = 1024
 _BATCH_BYTES = 2**25
 _GPU_BATCHES = 32

@@ -46,8 +46,6 @@ from polyadic.scale.moments import Moments as SavedMoments
 from polyadic.scale.moments import MomentsSource, group_masks, most_groups
 from polyadic.statistics import levels, rounding, window_statistics
 
-__all__ = ["CPD", "LEARNING_RATE", "MORE_SWEEPS", "store_parameters"]
-
 MORE_SWEEPS = "Increase max_sweeps, or set tol=0 if exactly this many sweeps are intended."
 """Advice for a loss that has not converged; commands name their own option instead."""
 LEARNING_RATE = 0.05

@@ -30,8 +30,6 @@ from polyadic.readout import FittedReadout, Readout
 from polyadic.scale.cluster import lazily
 from polyadic.statistics import statistic_names, window_statistics
 
-__all__ = ["CPModel", "Inferred", "describe_fit"]
-
 
 class _Batch(NamedTuple):
     """Raw windows (b, …), tensors (b, I, J, …), coefficients (b, R), squared residuals (b,) and, if wanted, features.

@@ -16,8 +16,6 @@ from polyadic.data.batches import WindowSource
 from polyadic.errors import PolyadicError
 from polyadic.estimators.cpd import CPD, LEARNING_RATE, store_parameters
 
-__all__ = ["ATD", "GRSALS", "SALS"]
-
 _BATCH_SIZE = 128
 KEPT_BYTES = 2**30
 """Maximum size of the tensors and views that "auto" keeps in memory, for Algorithm 1."""

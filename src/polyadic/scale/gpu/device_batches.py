@@ -17,8 +17,6 @@ from polyadic._util.random_streams import window_keys
 from polyadic.core.tensorizer import tensors_into
 from polyadic.data.batches import Samples, WindowSource, in_mode_order, prefetch
 
-__all__ = ["ORDER", "BatchGroups"]
-
 ORDER = (0, 2, 1)
 """Memory order of the modes of tensors: channels, then frames, then frequencies."""
 _GROUP_BYTES = 2**31

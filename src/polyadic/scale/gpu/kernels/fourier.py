@@ -19,8 +19,6 @@ from torch.cuda import _utils
 from polyadic.errors import PolyadicError
 from polyadic.scale.gpu.kernels.signals import rows
 
-__all__ = ["definitions", "source", "stft"]
-
 _THREADS = 256
 _PART_CODES = {"log_re_im": 0, "re_im": 1, "log_amplitude": 2, "amplitude": 3}
 
