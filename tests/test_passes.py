@@ -127,9 +127,9 @@ def test_floors_mean_and_energy_come_from_all_windows():
     passes = passes_over(X)
     moments = passes.run()
     expected = recommended_stft(X.shape[2], 64.0).calibrated(torch.from_numpy(X))
-    np.testing.assert_allclose(passes.tensorize.floor, expected.floor, rtol=1e-6)
-    np.testing.assert_allclose(passes.tensorize.mean, expected.mean, atol=1e-5)
-    T = passes.tensorize(torch.from_numpy(X)).double()
+    np.testing.assert_allclose(passes.stage.tensorize.floor, expected.floor, rtol=1e-6)
+    np.testing.assert_allclose(passes.stage.tensorize.mean, expected.mean, atol=1e-5)
+    T = passes.stage.tensorize(torch.from_numpy(X)).double()
     assert moments.energy == pytest.approx(float(T.square().sum()), rel=1e-6)
     assert moments.count == 300
 

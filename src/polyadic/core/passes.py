@@ -276,33 +276,23 @@ class Passes:
     def __post_init__(self) -> None:
         self._begin(self.stage)
 
-    @property
-    def tensorize(self) -> Tensorizer | None:
-        """The tensorizer, as far as the passes so far determine it."""
-        return self.stage.tensorize
-
-    @property
-    def moments(self) -> Moments:
-        """The moments, after `run`."""
-        assert isinstance(self.sums, Moments)
-        return self.sums
-
     def run(self) -> Moments:
-        """Run the passes that are left, and return the moments; `tensorize` is calibrated afterwards."""
+        """Run the passes that are left, and return the moments; the tensorizer of `stage` is calibrated afterwards."""
         self._reach_core()
         both = None
         if self.masks_of is not None:
             if self.done:  # a checkpoint has no parts: repeat the pass
                 self._begin(self.stage)
-            masks = self.masks_of(len(self.moments.mean))
+            masks = self.masks_of(len(self.sums.mean))
             self.parts = self._start_parts([0] * len(masks))
             everything = torch.ones(self.source.n_windows, dtype=torch.bool)
-            both = Parts([self.moments, *self.parts], [everything, *masks])
+            both = Parts([self.sums, *self.parts], [everything, *masks])
         self._add(both)
-        self.moments.finish()
+        moments: Moments = self.sums
+        moments.finish()
         for part in self.parts:
             part.to_cpu()
-        return self.moments
+        return moments
 
     def filled_by(self, solver: Solver | None) -> Moments:
         """Read the windows again, and return their moments with missing entries filled by a solver, or 0."""
@@ -340,7 +330,7 @@ class Passes:
         source, setting = self.source, self.compression
         of_fit = setting, source.n_windows, source.dtype
         if self.stage.name == "floor":
-            if self.tensorize is not None and not self.tensorize.is_measured:
+            if self.stage.tensorize is not None and not self.stage.tensorize.is_measured:
                 self._add()
             axes = self.stage.following(self.sums, *of_fit)
             shape = tensor_shape(axes.tensorize, source.example())
@@ -351,15 +341,14 @@ class Passes:
             self._begin(axes)
             size = source.n_windows * math.prod(shape) * source.dtype.itemsize
             on_cpu = source.device.type == "cpu" and not hasattr(source, "partial_sums")
-            self._kept = Kept() if self.tensorize is not None and on_cpu and size <= _KEPT_BYTES else None
+            self._kept = Kept() if self.stage.tensorize is not None and on_cpu and size <= _KEPT_BYTES else None
         if self.stage.name == "axes":
             self._add()
-            finds_mean = self.stage.finds_mean
+            finds_mean, shape = self.stage.finds_mean, self.sums["total"].shape
             self._begin(self.stage.following(self.sums, *of_fit))
-            if self._kept is not None and finds_mean and self.tensorize is not None:
-                assert self.stage.compression is not None
-                zeros = torch.zeros(1, *self.stage.compression.shape, dtype=torch.float64)
-                self._kept.centre = self.tensorize.uncentred(zeros)[0].to(source.dtype)
+            if self._kept is not None and finds_mean and self.stage.tensorize is not None:
+                centre = self.stage.tensorize.uncentred(torch.zeros(1, *shape, dtype=torch.float64))
+                self._kept.centre = centre[0].to(source.dtype)
 
     def _begin(self, stage: Stage) -> None:
         """Begin a pass with empty sums."""

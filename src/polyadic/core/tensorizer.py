@@ -17,7 +17,6 @@ from torch import Tensor
 
 from polyadic._util.immutable import Immutable
 from polyadic._util.torch_state import plain_torch
-from polyadic.core.algebra import squared_norms
 from polyadic.errors import PolyadicError
 
 __all__ = [
@@ -29,7 +28,6 @@ __all__ = [
     "numbered_axes",
     "tensor_shape",
     "tensors",
-    "tensors_into",
     "time_axis",
 ]
 
@@ -257,16 +255,6 @@ def tensors(tensorizer: Tensorizer | None, batch: Tensor) -> Tensor:
         given = f"type {T.dtype}" if T.is_complex() else "NaN or infinity"
         raise PolyadicError(f"tensorize must return finite real numbers, but returned {given}")
     return T.to(batch).contiguous()
-
-
-def tensors_into(tensorizer: Tensorizer | None, batch: Tensor, T: Tensor) -> Tensor:
-    """Write the tensors of a batch into T (b, I, J, …), and return their squared norms: (b,) float64."""
-    squares = None
-    if tensorizer is None:
-        T.copy_(batch)
-    else:
-        squares = tensorizer.into(batch, T)
-    return squared_norms(T) if squares is None else squares
 
 
 def tensor_shape(tensorizer: Tensorizer | None, example: Tensor) -> tuple[int, ...]:

@@ -305,13 +305,12 @@ class CPD(CPModel):
                 saved.load_passes(passes)
                 passes.after_block = saved.save_passes
             with self._pool(source.device):
-                passes.run()
-            moments = passes.moments
+                moments = passes.run()
             if 0 < moments.n_incomplete <= moments.lost and not moments.count:
                 raise PolyadicError("X has nothing to fit: all channels of all windows are missing (NaN) or constant")
             if saved is not None:
                 saved.save_passes(passes, now=True)
-            self.tensorize_ = source.tensorize = passes.tensorize
+            self.tensorize_ = source.tensorize = passes.stage.tensorize
             if moments.n_incomplete:
                 redundancy = 1.0 if self.tensorize_ is None else self.tensorize_.redundancy
                 with thread_pool():

@@ -160,8 +160,9 @@ class Moments:
         """Return the moments of parts of the windows that the passes of a fit collected, by the names of the parts."""
         signals = model.fs_, model.channel_names_, model.units_
         windows = _description(model._sample_shape, passes.source.dtype, *signals)
-        settings = {name: persist.encode(getattr(passes, name)) for name in ("tensorize", "compression")}
-        sums, stage = dict(zip(names, passes.parts, strict=True)), replace(passes.stage, n_windows=0)
+        stage = replace(passes.stage, n_windows=0)
+        settings = {"tensorize": persist.encode(stage.tensorize), "compression": persist.encode(passes.compression)}
+        sums = dict(zip(names, passes.parts, strict=True))
         return cls(stage, sums, windows, settings, reading=dict(model.reading_))
 
     @classmethod
