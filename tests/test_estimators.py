@@ -211,9 +211,7 @@ def literal_step(model: Model, X: np.ndarray, state: als.State, first_id: int = 
     T = batch
     if isinstance(model, ATD) and model.augment is not None:
         ids = torch.arange(first_id, first_id + len(X))
-        own = isinstance(model.augment, Augmentation)
-        second = model.augment(batch, ids, seed=model.seed_, sweep=0) if own else model.augment(batch)
-        T = torch.cat([batch, second])
+        T = torch.cat([batch, model.augment(batch, ids, seed=model.seed_, sweep=0)])
     T = T if model.tensorize_ is None else model.tensorize_(T)
     objective = als.Objective(
         alpha=model.alpha, beta=getattr(model, "beta", 0.0), graph_weight=getattr(model, "graph_weight", 0.0)

@@ -254,8 +254,8 @@ class Passes:
 
     Parameters
     ----------
-    source : the raw windows. If it has a method `partial_sums(stage, first)`, this yields numbers of windows and their
-        sums, in order from window `first`; otherwise the windows are read here
+    source : the raw windows. If it has a method `add_sums(stage, sums, first)`, this adds the windows from `first` and
+        yields their numbers, block by block; otherwise they are read here
     stage : the first of the passes, and later the current one
     compression : "auto", None or the rank of each mode, as for `CPD`
     after_block : called after each block of each pass
@@ -340,7 +340,7 @@ class Passes:
                 return
             self._begin(axes)
             size = source.n_windows * math.prod(shape) * source.dtype.itemsize
-            on_cpu = source.device.type == "cpu" and not hasattr(source, "partial_sums")
+            on_cpu = source.device.type == "cpu" and not hasattr(source, "add_sums")
             self._kept = Kept() if self.stage.tensorize is not None and on_cpu and size <= _KEPT_BYTES else None
         if self.stage.name == "axes":
             self._add()
@@ -352,23 +352,18 @@ class Passes:
 
     def _begin(self, stage: Stage) -> None:
         """Begin a pass with empty sums."""
-        ids = (0, 0) if hasattr(self.source, "partial_sums") else None
+        ids = (0, 0) if hasattr(self.source, "add_sums") else None
         self.stage, self.done = stage, 0
         self.sums = stage.start(self.source.example(), self.source.device, ids)
 
     def _add(self, sums: Any = None) -> None:
         """Add the windows that are left to the sums of this pass."""
-        partial = getattr(self.source, "partial_sums", None)
-        if partial is None:
-            kept = None if self.stage.name == "floor" else self._kept
-            blocks: Iterator[tuple[int, Any]] = (
-                (count, None) for count in add_windows(self.stage, self.source, sums or self.sums, self.done, kept=kept)
-            )
+        sums = self.sums if sums is None else sums
+        if hasattr(self.source, "add_sums"):
+            counts: Iterator[int] = self.source.add_sums(self.stage, sums, self.done)
         else:
-            blocks = partial(self.stage, self.done)
-        for count, part in blocks:
-            if part is not None:
-                self.sums.merge(part)
+            counts = add_windows(self.stage, self.source, sums, self.done, kept=self._kept)
+        for count in counts:
             self.done += count
             if self.after_block is not None:
                 self.after_block(self)

@@ -220,8 +220,8 @@ class ChunkSource(WindowSource):
         """Return a window of the right shape, without reading one: (1, …)."""
         return torch.zeros(1, *self.samples.shape[1:], dtype=self.dtype)
 
-    def partial_sums(self, stage: Stage, first: int) -> Iterator[tuple[int, Any]]:
-        """Yield the number of windows of consecutive chunks, and their sums, in order from window `first`."""
+    def add_sums(self, stage: Stage, sums: Any, first: int) -> Iterator[int]:
+        """Add the chunks from window `first`, in order, and yield the number of windows of several at a time."""
         import dask
 
         bounds = self.chunks.bounds
@@ -239,8 +239,9 @@ class ChunkSource(WindowSource):
                 parts = [merged(parts[begin : begin + _FAN_IN]) for begin in range(0, len(parts), _FAN_IN)]
             tasks.append(parts[0])
             counts.append(bounds[numbers[-1] + 1] - bounds[group])
-        for count, sums in zip(counts, _computed(tasks), strict=True):
-            yield count, sums
+        for count, part in zip(counts, _computed(tasks), strict=True):
+            sums.merge(part)
+            yield count
             if self.on_batch is not None:
                 self.on_batch(count, count * int(np.prod(self.samples.shape[1:])) * self.chunks.dtype.itemsize)
 
