@@ -175,6 +175,7 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         finder = None
         if solver is not None and self.prior_.spectra.shape[1] and not self._keeps_flat:
             finder = NoiseFinder(solver, Spectra(*torch.tensor(self.prior_.spectra)))
+        W = torch.as_tensor(np.zeros((0, 0)) if weights is None else np.asarray(weights)).to(device, torch.float64)
         size = math.prod(len(factor) for factor in self.factors_)
         with self._pool(device):
             for _, windows in self._raw_batches(samples, size, missing=True):
@@ -183,11 +184,11 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 x, residuals = extract(seen.T)
                 if seen.gaps is None:
                     Z = readout.features(x, seen.windows) if features and readout is not None else x
-                    none = torch.zeros(len(x), *[0 if weights is None else len(weights)] * 2, dtype=torch.float64)
-                    yield _Batch(seen.windows, seen.T, x, residuals, Z, none.to(device), None)
+                    none = W.new_zeros(len(x), len(W), len(W))
+                    yield _Batch(seen.windows, seen.T, x, residuals, Z, none, None)
                 else:
                     solver = solver or self._solver(device)
-                    yield self._completed(seen, seen.gaps, x, residuals, solver, readout, features, weights)
+                    yield self._completed(seen, seen.gaps, x, residuals, solver, readout, features, W)
         tally.warn(self._channel_labels(), samples.data)
 
     def _look(self, windows: Tensor, finder: NoiseFinder | None) -> Seen:
@@ -210,7 +211,7 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         solver: Solver,
         readout: FittedReadout | None,
         features: bool,
-        weights: Any,
+        W: Tensor,
     ) -> _Batch:
         """Return a batch in which something is missing; `x` and `residuals` are those of its filled tensors."""
         rows, observed, present = gaps
@@ -226,8 +227,6 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         if features and readout is not None and statistics is not None:
             z, regression = solver.statistics(solved, readout.standardised(statistics), number, first)
             Z[rows] = readout.joined(solved.x, z).to(Z.dtype)
-        W = torch.as_tensor(np.zeros((0, Z.shape[1])) if weights is None else np.asarray(weights))
-        W = W.to(x.device, torch.float64)
         covariance = W.new_zeros(len(Z), len(W), len(W))
         if len(W):
             known, block = (W, W[:, :0]) if readout is None else readout.pulled_back(W)
