@@ -66,7 +66,7 @@ _WINDOWS: dict[str, Callable[..., Tensor]] = {
 
 
 @dataclass(frozen=True)
-class STFT(Tensorizer, trusted=True, threaded=True):
+class STFT(Tensorizer, trusted=True):
     """Short-time Fourier transform without padding: frames of `n_fft` samples to `n_fft // 2 + 1` frequencies.
 
     Parameters

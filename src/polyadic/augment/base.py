@@ -25,22 +25,21 @@ class Augmentation(Immutable, ABC):
     """Base class of all augmentations: a frozen dataclass that implements `apply`.
 
     Random numbers must come only from the keys passed to `apply`. A subclass defined with `trusted=True` guarantees
-    finite values of the batch's shape for every finite batch, and its output is not checked. One with
-    `capturable=True` never synchronises with the device, so that a CUDA graph can capture it. Subclasses do not
-    inherit these flags. `polyadic.testing.AugmentationContract` contains the tests that every augmentation should pass.
+    finite values of the batch's shape for every finite batch, and never synchronises with the device: its output is not
+    checked, and a CUDA graph can capture it. Subclasses of it do not inherit this.
+    `polyadic.testing.AugmentationContract` contains the tests that every augmentation should pass.
     """
 
     trusted: ClassVar[bool] = False
-    _capturable: ClassVar[bool] = False
 
-    def __init_subclass__(cls, trusted: bool = False, capturable: bool = False, **options: Any) -> None:
+    def __init_subclass__(cls, trusted: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.trusted, cls._capturable = trusted, capturable
+        cls.trusted = trusted
 
     @property
     def capturable(self) -> bool:
         """Whether a CUDA graph can capture the augmentation."""
-        return self._capturable
+        return self.trusted
 
     @abstractmethod
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:

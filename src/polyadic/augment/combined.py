@@ -102,7 +102,7 @@ class Compose(Augmentation, trusted=True):
 
 
 @dataclass(frozen=True)
-class OneOf(Augmentation, trusted=True):
+class OneOf(Augmentation):
     """Apply one of several augmentations to each window, chosen with equal probability.
 
     Parameters

@@ -32,7 +32,7 @@ def _draw_choice(keys: Tensor, channels: int, count: int) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Jitter(Augmentation, trusted=True, capturable=True):
+class Jitter(Augmentation, trusted=True):
     """Add uniform noise to each channel: fast, slow, or both, with equal probability.
 
     Fast noise is independent from sample to sample. Slow noise is a sequence of random length, between 100 samples and
@@ -88,7 +88,7 @@ class Jitter(Augmentation, trusted=True, capturable=True):
 
 
 @dataclass(frozen=True)
-class Bandpass(Augmentation, trusted=True, capturable=True):
+class Bandpass(Augmentation, trusted=True):
     """Filter each channel with the first bandpass filter, the second, or both in sequence, with equal probability.
 
     The filters are first-order Butterworth and start at rest at the window's first sample, like `scipy.signal.lfilter`.
@@ -161,7 +161,7 @@ def _filter_sections(bandpass: Bandpass, device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Rotate3D(Augmentation, trusted=True, capturable=True):
+class Rotate3D(Augmentation, trusted=True):
     """Rotate the axes of three-axis sensors at random.
 
     Parameters

@@ -148,7 +148,7 @@ class Stage:
 
     def piece_rows(self, X: Tensor) -> int:
         """Return the number of windows of a piece: one fits the cache of a CPU core; a GPU takes whole blocks."""
-        if self.name == "floor" or X.is_cuda or (self.tensorize is not None and not self.tensorize.threaded):
+        if self.name == "floor" or X.is_cuda or (self.tensorize is not None and not self.tensorize.trusted):
             return len(X)
         known = self.tensorize.shape(*X.shape[1:]) if self.tensorize is not None and X.ndim == 3 else None
         size = math.prod(known or X.shape[1:]) * X.element_size()

@@ -110,17 +110,16 @@ class Tensorizer(Immutable, ABC):
     depends on the data is set by `calibrated`, from some windows, or for `CPD` by `measured`, `centred` and
     `with_baseline`, from sums over all windows.
 
-    A subclass defined with `trusted=True` guarantees finite values of the right shape for every finite batch and does
-    not modify its input; its output is not checked. One with `threaded=True` uses `polyadic._util.threads`.
+    A subclass defined with `trusted=True` guarantees finite values of the right shape for every finite batch, does not
+    modify its input, and uses `polyadic._util.threads` instead of torch's; its output is not checked.
     `polyadic.testing.TensorizerContract` contains the tests that every tensorizer should pass.
     """
 
     trusted: ClassVar[bool] = False
-    threaded: ClassVar[bool] = False
 
-    def __init_subclass__(cls, trusted: bool = False, threaded: bool = False, **options: Any) -> None:
+    def __init_subclass__(cls, trusted: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.trusted, cls.threaded = trusted, threaded
+        cls.trusted = trusted
 
     @abstractmethod
     def transform(self, X: Tensor) -> Tensor:

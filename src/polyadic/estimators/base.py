@@ -152,7 +152,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _pool(self, device: torch.device) -> AbstractContextManager[None]:
         """Return the thread pool for batches on a CPU; a tensorizer of your own uses torch's threads instead."""
-        ours = self.tensorize_ is None or self.tensorize_.threaded
+        ours = self.tensorize_ is None or self.tensorize_.trusted
         return thread_pool() if ours and device.type == "cpu" else nullcontext()
 
     def _tensor_shape(self, source: WindowSource) -> tuple[int, ...]:
