@@ -15,7 +15,6 @@ from polyadic._util.checks import check_number
 from polyadic._util.random_streams import derive, stream_constant, uniform
 from polyadic.augment.base import Augmentation
 from polyadic.errors import PolyadicError
-from polyadic.scale.gpu import kernels
 
 __all__ = ["Bandpass", "Jitter", "Rotate3D"]
 
@@ -29,6 +28,15 @@ _JITTER_STREAMS = (stream_constant(0), stream_constant(1), stream_constant(2), s
 def _draw_choice(keys: Tensor, channels: int, count: int) -> Tensor:
     """Sample one of `count` equally likely integers for each channel: (b, channels)."""
     return (uniform(keys, (channels,)) * count).long()
+
+
+def _has_kernels(X: Tensor) -> bool:
+    """Return whether fused kernels can augment this batch."""
+    if not X.is_cuda:
+        return False
+    from polyadic.scale.gpu import kernels
+
+    return kernels.available(X.device, X.dtype)
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,7 @@ class Jitter(Augmentation, trusted=True):
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         channels, length = X.shape[1:]
-        if kernels.available(X.device, X.dtype) and 1 < length <= _LONGEST_FUSED:
+        if _has_kernels(X) and 1 < length <= _LONGEST_FUSED:
             from polyadic.scale.gpu.kernels.signals import jitter
 
             return jitter(X, keys, float(self.degree), _JITTER_STREAMS, min(_SHORTEST_NOISE, length))
@@ -124,7 +132,7 @@ class Bandpass(Augmentation, trusted=True):
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         kind = _draw_choice(keys, X.shape[1], 3)
-        if kernels.available(X.device, X.dtype):
+        if _has_kernels(X):
             from polyadic.scale.gpu.kernels.signals import biquads
 
             return biquads(X, kind, _filter_sections(self, X.device))

@@ -239,7 +239,7 @@ class Tally:
             self.dead.append(np.argwhere(seen.dead.cpu().numpy()) + np.array([self.count, 0]))
         self.count += len(seen.windows)
 
-    def warn(self, channels: Sequence[str], windows: Any = None, stacklevel: int = 3) -> None:
+    def warn(self, channels: Sequence[str], windows: Any) -> None:
         """Warn once about all dead channels of an input, all of whose windows have been added."""
         row, channel = np.concatenate([*self.dead, np.empty((0, 2), np.intp)]).T
         if not len(row):
@@ -253,4 +253,4 @@ class Tally:
             "(Readout(keep_flat=True), or fit --keep-flat, takes them as they are)"
         )
         warning.windows, warning.rows = windows, rows
-        warnings.warn(warning, stacklevel=stacklevel)
+        warnings.warn(warning, stacklevel=3)
