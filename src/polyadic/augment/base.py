@@ -90,6 +90,6 @@ class Augmentation(Immutable, ABC):
 
 
 def check_augmentation(augment: Any) -> None:
-    """Raise unless `augment` is an augmentation or None."""
-    if augment is not None and not isinstance(augment, Augmentation):
+    """Raise unless `augment` is an augmentation."""
+    if not isinstance(augment, Augmentation):
         raise PolyadicError(f"augment must be None or an Augmentation such as Jitter(0.05), but is {augment!r}")

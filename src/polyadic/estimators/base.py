@@ -104,7 +104,8 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     def _augmentation(self) -> Augmentation | None:
         """Return the augmentation of an estimator that has one."""
         augment: Augmentation | None = getattr(self, "augment", None)
-        check_augmentation(augment)
+        if augment is not None:
+            check_augmentation(augment)
         return augment
 
     def _check_windows(self) -> None:
