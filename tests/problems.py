@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from polyadic import ATD
+from polyadic.augment import Augmentation
 from polyadic.core.algebra import squared_norms
 from polyadic.core.compression import Compression
 from polyadic.core.moments import Block, Moments
+from polyadic.core.tensorizer import Tensorizer
+
+
+@dataclass(frozen=True)
+class OwnTensors(Tensorizer):
+    """A tensorizer of one's own, any function of a batch."""
+
+    function: Callable[[torch.Tensor], Any]
+
+    def transform(self, X: torch.Tensor) -> Any:
+        return self.function(X)
+
+
+@dataclass(frozen=True)
+class OwnView(Augmentation):
+    """An augmentation of one's own for tensors of any shape, any function of a batch."""
+
+    function: Callable[[torch.Tensor], Any]
+
+    def check(self, X: torch.Tensor) -> None:
+        pass
+
+    def apply(self, X: torch.Tensor, keys: torch.Tensor) -> Any:
+        return self.function(X)
 
 
 def draw(*shape: int, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
@@ -37,7 +63,8 @@ def moments_of(T: torch.Tensor, compression: Compression | None = None, sizes: t
             part = T[first : first + size]
             if len(part):
                 ids = torch.arange(first, first + len(part))
-                moments.add(ids, Block(compression.compress(part), squared_norms(part), part.new_zeros(len(part), 0)))
+                c, none = compression.compress(part), part.new_zeros(len(part), 0)
+                moments.add(Block(ids, c, squared_norms(part), none))
             first += size
     moments.finish()
     return moments

@@ -124,7 +124,7 @@ def test_row_update_equals_the_literal_rule_row_by_row(device, samples, sizes, r
     # A nearly vanishing guess has a huge correction, and with it huge rounding.
     assume(float(torch.linalg.vector_norm(X_init, dim=1).amin()) > 1e-2)
     expected = literal_update(problem, array(X_init), beta)
-    improved = row_update(problem.X_ls, problem.V, X_init, problem.v2, beta)
+    improved, _ = row_update(problem.X_ls, problem.V, X_init, problem.v2, beta)
     np.testing.assert_allclose(array(improved), expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
 
 

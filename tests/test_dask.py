@@ -261,4 +261,4 @@ def test_a_chunk_computed_twice_counts_once():
     parts = [cluster._sums_of_chunk(stage, block.compute(), 0, "cpu", cluster.torch.float32) for block in chunks.blocks]
     first, again = cluster._merged(parts), cluster._merged(parts)
     assert first.count == again.count == 200
-    assert np.array_equal(first.total, again.total)
+    assert np.array_equal(first["total"], again["total"])

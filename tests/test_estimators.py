@@ -15,7 +15,7 @@ import oracles
 import pandas as pd
 import pytest
 import torch
-from problems import paper
+from problems import OwnTensors, OwnView, paper
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
@@ -87,7 +87,7 @@ CASES: dict[str, tuple[Callable[..., Model], dict[str, Any], np.ndarray]] = {
     "GRSALS, three dimensions": (GRSALS, {"graph_weight": 0.5}, CUBE),
     "SALS, four dimensions, float32": (SALS, {}, FOUR.astype(np.float32)),
     "SALS, STFT, memory": (SALS, {"tensorize": SHORT_TIME, **MEMORY}, CUBE),
-    "SALS, function": (SALS, {"tensorize": matrix}, CUBE),
+    "SALS, own tensors": (SALS, {"tensorize": OwnTensors(matrix)}, CUBE),
     "ATD, STFT, float32": (ATD, {"augment": TURN, "beta": 0.05, "tensorize": SHORT_TIME}, CUBE.astype(np.float32)),
     "ATD, STFT, memory": (ATD, {"augment": TURN, "beta": 0.05, "tensorize": SHORT_TIME, **MEMORY}, CUBE),
 }
@@ -211,9 +211,7 @@ def literal_step(model: Model, X: np.ndarray, state: als.State, first_id: int = 
     T = batch
     if isinstance(model, ATD) and model.augment is not None:
         ids = torch.arange(first_id, first_id + len(X))
-        own = isinstance(model.augment, Augmentation)
-        second = model.augment(batch, ids, seed=model.seed_, sweep=0) if own else model.augment(batch)
-        T = torch.cat([batch, second])
+        T = torch.cat([batch, model.augment(batch, ids, seed=model.seed_, sweep=0)])
     T = T if model.tensorize_ is None else model.tensorize_(T)
     objective = als.Objective(
         alpha=model.alpha, beta=getattr(model, "beta", 0.0), graph_weight=getattr(model, "graph_weight", 0.0)
@@ -261,8 +259,8 @@ FAILURES: dict[str, tuple[Callable[[Model, np.ndarray], object], str | None]] = 
         "expecting|must have shape",
     ),
     "wrong rank": (lambda model, X: model.set_params(rank=0).fit(X), "rank must be"),
-    "wrong function": (lambda model, X: model.set_params(tensorize=len).fit(X[:, :2]), "tensorize must return"),
-    "interrupt": (lambda model, X: model.set_params(tensorize=interrupted).fit(X[:, :2]), None),
+    "no tensors": (lambda model, X: model.set_params(tensorize=OwnTensors(len)).fit(X[:, :2]), "tensorize must return"),
+    "interrupt": (lambda model, X: model.set_params(tensorize=OwnTensors(interrupted)).fit(X[:, :2]), None),
 }
 
 
@@ -294,12 +292,12 @@ def assert_unchanged_by(failure: str, model: Model, twin: Model, X: np.ndarray) 
     assert_same(model.partial_fit(X[:4]), twin, X)
 
 
-# ------------------------------------------------------------------------------------- augmentations and functions
+# -------------------------------------------------------------------------- augmentations, tensorizers of one's own
 
 
 def test_without_alignment_a_full_batch_fit_is_that_of_windows_and_augmented_windows_together() -> None:
     settings = SETTINGS | {"batch_size": None}
-    model = paper(ATD, augment=fainter, beta=0, **settings).fit(CUBE)
+    model = paper(ATD, augment=OwnView(fainter), beta=0, **settings).fit(CUBE)
     stacked = paper(SALS, **settings).fit(np.concatenate([CUBE, 0.8 * CUBE]))
     for mine, theirs in zip(model.factors_, stacked.factors_, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-8, atol=1e-10)
@@ -321,9 +319,9 @@ def in_place(batch: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
-def test_functions_that_write_to_their_batch_do_not_write_to_the_input(kind: Callable[..., Any]) -> None:
+def test_tensorizers_that_write_to_their_batch_do_not_write_to_the_input(kind: Callable[..., Any]) -> None:
     X = kind(CUBE)
-    model = paper(ATD, tensorize=in_place, augment=in_place, beta=0.01, **SETTINGS).fit(X)
+    model = paper(SALS, tensorize=OwnTensors(in_place), **SETTINGS).fit(X)
     model.transform(X)
     model.score(X)
     model.partial_fit(X)
@@ -350,7 +348,7 @@ def numbered() -> np.ndarray:
 
 def recorded(**settings: Any) -> dict[int, list[int]]:
     augment = Recorded()
-    paper(ATD, augment=augment, beta=0.0, tensorize=fainter, **SETTINGS | settings).fit(numbered())
+    paper(ATD, augment=augment, beta=0.0, tensorize=OwnTensors(fainter), **SETTINGS | settings).fit(numbered())
     assert sorted(augment.keys) == list(range(34))
     return augment.keys
 
@@ -446,13 +444,16 @@ class Shortened(Augmentation):
     ("settings", "message"),
     [
         ({"augment": Shortened()}, r"augment must return .* but \w+ returned \(\d+, 3, 39\)"),
-        ({"augment": lambda batch: None}, "augment must return .* NoneType"),
-        ({"tensorize": lambda batch: batch[:-1]}, r"tensorize must return a tensor of \d+ samples, but returned \(\d+"),
-        ({"tensorize": lambda batch: batch.numpy()}, "tensorize must return .* ndarray"),
+        ({"augment": OwnView(lambda batch: None)}, "augment must return .* NoneType"),
+        (
+            {"tensorize": OwnTensors(lambda batch: batch[:-1])},
+            r"tensorize must return a tensor of \d+ samples, but ",
+        ),
+        ({"tensorize": OwnTensors(lambda batch: batch.numpy())}, "tensorize must return .* ndarray"),
     ],
 )
 def test_a_function_of_another_shape_is_refused(settings: dict[str, Any], message: str) -> None:
-    model = paper(ATD, beta=0.01, **{"augment": fainter, **SETTINGS, **settings})
+    model = paper(ATD, beta=0.01, **{"augment": OwnView(fainter), **SETTINGS, **settings})
     for method in (model.fit, model.partial_fit):
         with pytest.raises(PolyadicError, match=message):
             method(CUBE)
@@ -461,7 +462,7 @@ def test_a_function_of_another_shape_is_refused(settings: dict[str, Any], messag
 @pytest.mark.filterwarnings("ignore:.*singular")
 def test_a_function_that_makes_nan_is_an_error_and_no_model() -> None:
     for settings in (SETTINGS, SETTINGS | {"max_sweeps": 1, "batch_size": None}):
-        model = paper(SALS, tensorize=torch.log, **settings)
+        model = paper(SALS, tensorize=OwnTensors(torch.log), **settings)
         with pytest.raises(PolyadicError, match="finite"):
             model.fit(CUBE)
         assert not hasattr(model, "factors_")

@@ -10,7 +10,7 @@ from command_line import polyadic
 from exported import Exported, check, largest_difference, recordings, signals, trained, with_gaps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from problems import paper
+from problems import OwnTensors, paper
 
 from polyadic import CPD, SALS, export
 from polyadic.baselines import PCAFeatures
@@ -68,7 +68,7 @@ def test_more_than_256_statistics_as_their_axes_and_long_windows(form, shape, op
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(
     ("window", "parts", "n_fft"),
-    [("hann", "log_amplitude", 32), ("rectangular", "log_re_im", 15), ("blackman", "log_amplitude_phase", 32)],
+    [("hann", "log_amplitude", 32), ("rectangular", "log_re_im", 15), ("blackman", "log_amplitude", 30)],
 )
 def test_offsets_far_beyond_the_signal_do_not_disturb_the_features(form, window, parts, n_fft, tmp_path):
     X = signals((3, 96), 40) + np.array([[1e5], [-3e4], [0]], np.float32)
@@ -88,14 +88,14 @@ def test_nearly_collinear_components_are_summed_in_double(form, tmp_path):
     assert largest_difference(run.features(X), model.transform(X.astype(np.float64))) < 1e-5
 
 
-@pytest.mark.parametrize(("form", "called"), [("c", "C"), ("onnx", "ONNX")])
-def test_models_without_a_form_are_refused(form, called, tmp_path):
+@pytest.mark.parametrize("form", FORMS)
+def test_models_without_a_form_are_refused(form, tmp_path):
     X, write = signals((2, 32), 20), getattr(export, form)
     other = WindowClassifier(PCAFeatures(dim=3).fit(X), probe="plain").fit(X, np.arange(20) % 2)
     with pytest.raises(PolyadicError, match=r"only CPD, ATD, .* have an ONNX or C form, but .* PCAFeatures"):
         write(other, tmp_path / "model")
-    own = paper(SALS, rank=2, tensorize=lambda batch: batch * 2, max_sweeps=1).fit(np.ones((5, 3, 4)))
-    with pytest.raises(PolyadicError, match=f"a function of your own has no {called} form: use a tensorize"):
+    own = paper(SALS, rank=2, tensorize=OwnTensors(abs), max_sweeps=1).fit(np.ones((5, 3, 4)))
+    with pytest.raises(PolyadicError, match="models of an STFT have an ONNX and a C form, but tensorize is a OwnT"):
         write(own, tmp_path / "model")
     assert not list(tmp_path.iterdir())
 

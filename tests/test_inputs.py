@@ -14,6 +14,7 @@ from problems import paper
 from scipy import sparse
 
 from polyadic import ATD, CPD, GRSALS, SALS
+from polyadic.augment import Jitter
 from polyadic.data.batches import Samples
 from polyadic.errors import PolyadicError
 from polyadic.spectral import STFT
@@ -189,31 +190,22 @@ WRONG_PARAMETERS: list[tuple[type[SALS] | type[ATD] | type[GRSALS], str, Any, st
     *((SALS, "alpha", value, AT_LEAST_0) for value in (-1, "a", np.nan)),
     (SALS, "learning_rate", 1.1, "must be a number of at least 0 and at most 1, but is"),
     (SALS, "solver", "sgd", "must be 'blend' or 'memory', but is"),
-    (
-        SALS,
-        "tensorize",
-        "stft",
-        "must be None, a Tensorizer such as STFT or a function of a batch",
-    ),
+    (SALS, "tensorize", "stft", "must be None or a Tensorizer such as STFT"),
     (SALS, "random_state", 1.5, "must be an integer, a numpy RandomState or None, but is"),
     (SALS, "device", "gpu", "must be 'auto', 'cpu' or an available"),
     (ATD, "beta", -1, AT_LEAST_0),
     (ATD, "gamma", np.inf, "must be a number of at least 0 and at most"),
     (ATD, "rounds", 0, WHOLE),
-    (ATD, "augment", "jitter", "must be None, an Augmentation or a function of a batch, but is"),
+    (ATD, "augment", "jitter", "must be None or an Augmentation such as .*, but is"),
     (GRSALS, "graph_weight", -1, AT_LEAST_0),
 ]
-
-
-def itself(batch: torch.Tensor) -> torch.Tensor:
-    return batch
 
 
 @pytest.mark.parametrize(("kind", "name", "value", "message"), WRONG_PARAMETERS)
 def test_the_error_for_a_wrong_parameter_names_it_its_value_and_what_was_expected(
     kind: type, name: str, value: Any, message: str
 ) -> None:
-    settings = SETTINGS | ({"augment": itself} if kind is ATD else {}) | {name: value}
+    settings = SETTINGS | ({"augment": Jitter(0.1)} if kind is ATD else {}) | {name: value}
     model = paper(kind, **settings)
     with pytest.raises(PolyadicError) as caught:
         model.fit(WINDOWS)

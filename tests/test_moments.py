@@ -67,6 +67,7 @@ def test_statistics_of_a_channel_that_a_site_lacks_are_those_of_the_other_sites(
     X = windows.X.copy()
     X[120:, 1] = np.nan
     lacking = Windows(X, fs=64, channels=["x", "y", "z"], subject=windows.subject)
+    assert Moments.collect(lacking, "floor").n_windows == 360
     parts = [Moments.collect(lacking, groups=lacking.subject), Moments.collect(lacking)]
     parts[0].save(tmp_path / "m.moments")
     for moments in (*parts, Moments.load(tmp_path / "m.moments")):
@@ -184,7 +185,9 @@ def test_sites_fit_a_model_by_commands(tmp_path, sites):
     assert model.history_["loss"][-1] == pytest.approx(pooled.history_["loss"][-1], rel=1e-6)
 
 
-def test_moments_of_few_windows_with_missing_channels_give_the_components_of_complete_ones():
+@pytest.mark.parametrize("piece", [1, 2**21], ids=["a piece for each window", "one piece"])
+def test_moments_of_few_windows_with_missing_channels_give_the_components_of_complete_ones(piece, monkeypatch):
+    monkeypatch.setattr("polyadic.core.passes._PIECE_BYTES", piece)
     windows = synthetic(240, n_channels=3, length=128)
     X = windows.X.copy()
     X[np.isin(windows.subject, np.unique(windows.subject)[:2]), 1] = np.nan

@@ -46,21 +46,6 @@ def test_features_are_those_of_transform(name, parts, tmp_path):
     assert largest_difference(found, model.transform(X.astype(np.float64))) < 1e-4
 
 
-def test_phases_in_all_quadrants_are_those_of_atan2(tmp_path):
-    # Frames of four samples: a single impulse at each place has phases 0, -π/2, π, π/2 at the middle frequency.
-    X = np.zeros((8, 1, 4), np.float32)
-    X[np.arange(4), 0, np.arange(4)] = 1
-    X[4:] = -X[:4]
-    model = paper(SALS, rank=1, tensorize=STFT(4, 4, "rectangular", "amplitude_phase"), max_sweeps=1).fit(X)
-    model.factors_ = [np.array([[0.0], [1.0]]), np.array([[0.0], [1.0], [0.0]]), np.ones((1, 1))]
-    model.alpha = 0.0
-    export.onnx(model, tmp_path / "model.onnx")
-    found = Features(tmp_path / "model.onnx")(X)[:, 0]
-    spectrum = np.fft.rfft(X[:, 0].astype(np.float64))[:, 1]
-    assert np.allclose(np.abs(found), np.abs(np.angle(spectrum)), atol=1e-6)
-    assert np.allclose(found, model.transform(X)[:, 0], atol=1e-6)
-
-
 @pytest.mark.parametrize(("kind", "shape"), [(SALS, (5,)), (ATD, (4, 6)), (GRSALS, (2, 3, 4, 5))])
 def test_tensors_of_any_number_of_modes(kind, shape, tmp_path):
     X = np.random.default_rng(0).normal(size=(30, *shape)).astype(np.float32)

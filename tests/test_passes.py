@@ -16,7 +16,7 @@ from polyadic._util.threads import thread_pool
 from polyadic.core import compression as compressing
 from polyadic.core import moments as second
 from polyadic.core.algebra import squared_norms
-from polyadic.core.compression import Compression, ModeSums, choose_ranks
+from polyadic.core.compression import Compression, Sums, centred_scatter, choose_ranks, mean_of, mode_sums
 from polyadic.core.passes import Passes, Stage
 from polyadic.core.step import Objective, State, feature_extractor, step
 from polyadic.data import batches
@@ -69,7 +69,9 @@ def test_a_sweep_on_moments_is_a_step_on_all_windows(nonnegative, count, monkeyp
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_a_sweep_on_compressed_windows_is_a_step_on_their_projections(nonnegative):
     T, objective = draw(80, *SHAPE, scale=3.0), Objective(0.1, nonnegative=nonnegative)
-    compression = Compression.from_scatter(ModeSums.of(T).scatter, 60, (3, 2, 3), torch.float64)
+    compression = Compression.from_scatter(
+        centred_scatter(mode_sums(T), torch.zeros(SHAPE, dtype=torch.float64)), 60, (3, 2, 3), torch.float64
+    )
     assert compression.ranks == (3, 2, 3)
     assert compression.axes[2] is None, "a mode that keeps all axes is not rotated"
     projected = T
@@ -106,12 +108,12 @@ def test_chosen_ranks_fit_the_budget_and_lose_little_if_they_can(data):
 
 def test_mode_sums_are_scatter_matrices_and_centring_is_done_on_them():
     T, centre = draw(30, *SHAPE) + 5.0, draw(*SHAPE, seed=1)
-    sums = ModeSums(SHAPE)
+    sums = Sums()
     for part in T.split(7):
-        sums.merge(ModeSums.of(part.transpose(2, 3).contiguous().transpose(2, 3)))
-    assert_same([sums.mean], [T.mean(dim=0)])
+        sums.merge(mode_sums(part.transpose(2, 3).contiguous().transpose(2, 3)))
+    assert_same([mean_of(sums)], [T.mean(dim=0)])
     apart = T - centre
-    for mode, scatter in enumerate(sums.centred(centre)):
+    for mode, scatter in enumerate(centred_scatter(sums, centre)):
         unfolded = apart.movedim(1 + mode, 0).flatten(1)
         assert_same([scatter], [unfolded @ unfolded.T])
 
@@ -125,9 +127,9 @@ def test_floors_mean_and_energy_come_from_all_windows():
     passes = passes_over(X)
     moments = passes.run()
     expected = recommended_stft(X.shape[2], 64.0).calibrated(torch.from_numpy(X))
-    np.testing.assert_allclose(passes.tensorize.floor, expected.floor, rtol=1e-6)
-    np.testing.assert_allclose(passes.tensorize.mean, expected.mean, atol=1e-5)
-    T = passes.tensorize(torch.from_numpy(X)).double()
+    np.testing.assert_allclose(passes.stage.tensorize.floor, expected.floor, rtol=1e-6)
+    np.testing.assert_allclose(passes.stage.tensorize.mean, expected.mean, atol=1e-5)
+    T = passes.stage.tensorize(torch.from_numpy(X)).double()
     assert moments.energy == pytest.approx(float(T.square().sum()), rel=1e-6)
     assert moments.count == 300
 

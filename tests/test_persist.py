@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from problems import paper
+from problems import OwnTensors, paper
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from torch import Tensor
 
 import polyadic
 from polyadic import ATD, CPD, GRSALS, SALS, load
@@ -45,14 +44,6 @@ SHORT_TIME = STFT(n_fft=8, hop=4, window="hann", floor="channel")
 TURN = Compose([OneOf([Jitter(0.2), Bandpass([(1, 20), (5, 24)], fs=50)]), Rotate3D([(0, 1, 2)])])
 
 FLAT, CUBE, FOUR = (np.random.default_rng(0).normal(size=shape) for shape in ((24, 5), (24, 3, 40), (24, 4, 5, 3)))
-
-
-def fainter(batch: Tensor) -> Tensor:
-    return 0.8 * batch
-
-
-def doubled(batch: Tensor) -> Tensor:
-    return torch.stack([batch, batch**2], dim=1)
 
 
 CASES: dict[str, tuple[Callable[..., Model], dict[str, Any], Any]] = {
@@ -149,26 +140,10 @@ def test_a_file_has_the_probe_and_gives_its_probabilities_to_the_bit(path: Path)
     )
 
 
-# -------------------------------------------------------------------------------------------- functions of one's own
-
-
-@pytest.mark.parametrize("tensorize", [doubled, lambda batch: batch.flatten(1)])
-def test_a_function_for_the_tensors_must_be_given_again(tensorize: Any, path: Path) -> None:
-    model = paper(SALS, tensorize=tensorize, **SETTINGS).fit(CUBE)
-    model.save(path)
-    with pytest.raises(ModelFileError, match=r"contain no code: pass it again, load\(path, tensorize=...\)"):
-        load(path)
-    assert_same(load(path, tensorize=tensorize), model, CUBE)
-
-
-def test_a_function_for_the_augmentation_is_needed_only_to_fit(path: Path) -> None:
-    model = paper(ATD, augment=fainter, beta=0.01, **SETTINGS).fit(CUBE)
-    model.save(path)
-    without = load(path)
-    np.testing.assert_array_equal(without.transform(CUBE), model.transform(CUBE))
-    with pytest.raises(PolyadicError, match="augment is None"):
-        without.fit(CUBE)
-    assert_same(load(path, augment=fainter).partial_fit(CUBE), model.partial_fit(CUBE), CUBE)
+def test_preprocessing_that_cannot_be_described_is_refused(path: Path) -> None:
+    model = paper(SALS, tensorize=OwnTensors(torch.abs), **SETTINGS).fit(CUBE)
+    with pytest.raises(PolyadicError, match="cannot be described in a file: preprocessing of your own must be"):
+        model.save(path)
 
 
 # ---------------------------------------------------------------------------------------------- the file itself

@@ -36,7 +36,7 @@ def windows():
 
 @pytest.fixture(scope="module")
 def model(windows):
-    views = {"augment": Jitter(0.05), "tensorize": STFT(32, 16, parts="amplitude_phase")}
+    views = {"augment": Jitter(0.05), "tensorize": STFT(32, 16, parts="re_im")}
     return paper(ATD, rank=3, max_sweeps=3, **views).fit(windows)
 
 
@@ -48,7 +48,7 @@ def test_frequencies_are_those_of_the_fourier_transform_and_times_the_middles_of
     assert np.allclose(frequency.positions, np.fft.rfftfreq(32, 1 / 64))
     middles = [np.arange(start, start + 32).mean() / 64 for start in range(0, 256 - 32 + 1, 16)]
     assert np.allclose(time.positions, middles)
-    assert (channel.labels, channel.parts) == (tuple(CHANNELS), ("amplitude", "phase"))
+    assert (channel.labels, channel.parts) == (tuple(CHANNELS), ("Re", "Im"))
     assert (frequency.unit, time.unit) == ("Hz", "s")
     assert [axis.unit for axis in model.axes()] == ["", "Hz", "s"]  # the model knows the rate and the channels
     assert model.axes()[0].labels == channel.labels
@@ -111,7 +111,7 @@ def test_channels_have_a_head_for_each_part_and_other_channels_are_named_below(m
         assert list(figure.data[head].text) == CHANNELS[:5]
         assert np.allclose(figure.data[head].customdata, parts[part, :5])
     below = f"EMG {parts[0, 5]:.2g} / {parts[1, 5]:.2g}"
-    assert [note.text for note in figure.layout.annotations] == ["amplitude", "phase", below]
+    assert [note.text for note in figure.layout.annotations] == ["Re", "Im", below]
 
 
 def test_profiles_are_the_columns_of_the_bases(model, windows):

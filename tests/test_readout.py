@@ -78,7 +78,7 @@ def collected(case: Problem, readout: Readout, batch: int = 17) -> Coefficients:
     count = case.statistics.shape[1] if readout.statistics else 0
     moments = Moments(Compression.none((case.rank,)), len(case.x), count, torch.float64)
     for ids in torch.arange(len(case.x)).split(batch):
-        moments.add(ids, Block(case.x[ids], case.residuals[ids], case.statistics[ids][:, :count]))
+        moments.add(Block(ids, case.x[ids], case.residuals[ids], case.statistics[ids][:, :count]))
     moments.finish()
     return moments.coefficients()
 
@@ -261,7 +261,7 @@ def test_inverse_gives_the_smallest_coefficients_with_the_exact_reconstruction()
 def test_the_sample_is_bounded_and_spread_evenly_over_the_data(count):
     moments = Moments(Compression.none((1,)), count, 1, torch.float64)
     ids = torch.arange(count, dtype=torch.float64)
-    moments.add(torch.arange(count), Block(ids[:, None], ids, 2 * ids[:, None]))
+    moments.add(Block(torch.arange(count), ids[:, None], ids, 2 * ids[:, None]))
     moments.finish()
     sample = moments.coefficients()
     kept, sampled = min(count, SAMPLED), sample.residuals

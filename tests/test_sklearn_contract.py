@@ -13,17 +13,21 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor
 
 from polyadic import ATD, CPD, GRSALS, SALS
+from polyadic.augment import Augmentation
 from polyadic.errors import PolyadicError
 
 
 @dataclass(frozen=True)
-class Fainter:
-    """An augmentation that can be copied and compared as scikit-learn asks, and whose name is the same in every run."""
+class Fainter(Augmentation):
+    """A view of tensors of any shape."""
 
     share: float = 0.9
 
-    def __call__(self, batch: Tensor) -> Tensor:
-        return self.share * batch
+    def check(self, X: Tensor) -> None:
+        pass
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        return self.share * X
 
 
 def exceptions(estimator: BaseEstimator) -> dict[str, str]:

@@ -12,17 +12,15 @@ import torch
 from problems import paper
 from torch import Tensor
 
-from polyadic import SALS, export, load, plot, report
+from polyadic import SALS, load, plot, report
 from polyadic.core.tensorizer import (
     Axis,
-    OnnxGraph,
     Tensorizer,
     channel_axis,
     tensors,
     time_axis,
 )
 from polyadic.data import Windows, synthetic
-from polyadic.export import Features
 from polyadic.spectral import STFT
 from polyadic.testing import TensorizerContract
 
@@ -71,17 +69,6 @@ class Haar(Tensorizer):
         centres = np.arange(blocks) * size + (size - 1) / 2
         scales = Axis("other", "wavelet level", np.arange(1.0, levels + 1))
         return [channel_axis(labels), scales, time_axis(centres, fs)]
-
-    def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, np.ndarray]:
-        channels, levels, blocks = self.shape(*sample_shape)
-        size, shifts = 2**self.levels, 2 ** (self.levels - 1)
-        rows = graph.add("Reshape", window, graph.constant([-1, 1, sample_shape[1]], np.int64))
-        filters = self._wavelets().reshape(levels * shifts, 1, size) / (self.scale or 1.0)
-        Z = graph.add("Conv", rows, graph.constant(filters, np.float32), strides=[size])
-        Z = graph.add("Reshape", Z, graph.constant([-1, channels, levels, shifts, blocks], np.int64))
-        power = graph.add("ReduceMean", graph.add("Mul", Z, Z), axes=[3], keepdims=0)
-        magnitude = graph.add("Add", graph.add("Sqrt", power), graph.constant(0.01, np.float32))
-        return graph.add("Log", magnitude), np.arange(channels)
 
 
 class TestSTFT(TensorizerContract):
@@ -162,7 +149,7 @@ def signals() -> Windows:
     return synthetic(60, n_channels=3, length=160)
 
 
-def test_a_wavelet_model_is_fitted_saved_loaded_plotted_reported_and_exported(signals, tmp_path):
+def test_a_wavelet_model_is_fitted_saved_loaded_plotted_and_reported(signals, tmp_path):
     model = paper(SALS, rank=3, tensorize=Haar(), max_sweeps=3).fit(signals)
     assert model.tensorize_.scale is not None
     assert [factor.shape for factor in model.factors_] == [(3, 3), (3, 3), (20, 3)]
@@ -175,5 +162,3 @@ def test_a_wavelet_model_is_fitted_saved_loaded_plotted_reported_and_exported(si
     assert plot.components(model, signals).data
     report.write(tmp_path / "report.html", model, signals)
     assert "wavelet level" in (tmp_path / "report.html").read_text()
-    export.onnx(model, tmp_path / "m.onnx")
-    np.testing.assert_allclose(Features(tmp_path / "m.onnx")(signals.X), Z, rtol=1e-3, atol=1e-3 * np.abs(Z).max())

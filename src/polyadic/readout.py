@@ -290,17 +290,10 @@ class FittedReadout:
         x : (b, R); features have its type and device
         windows : (b, channels, time)
         """
-        statistics = None
-        if self.n_statistics:
-            if windows is not None and windows.ndim == 3 and len(windows) == len(x):
-                statistics = window_statistics(windows).to(x.device)
-            if statistics is None or statistics.shape[1] != self.n_statistics:
-                given = "is None" if windows is None else f"has shape {tuple(windows.shape)}"
-                raise PolyadicError(
-                    f"windows must have shape ({len(x)}, channels, time) and give {self.n_statistics} statistics, but "
-                    f"{given}"
-                )
-        return self.joined(x, None if statistics is None else self.standardised(statistics)).to(x.dtype)
+        if not self.n_statistics:
+            return self.joined(x, None).to(x.dtype)
+        assert windows is not None
+        return self.joined(x, self.standardised(window_statistics(windows).to(x.device))).to(x.dtype)
 
     def standardised(self, statistics: Tensor) -> Tensor:
         """Standardise and limit statistics (b, S), which may hold NaN: (b, S) float64."""

@@ -7,7 +7,7 @@ The library's default is `recommended_stft`: log amplitudes minus the mean spect
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
@@ -20,10 +20,10 @@ from torch import Tensor
 
 from polyadic._util.checks import check_integer
 from polyadic._util.threads import for_each
-from polyadic.core.tensorizer import Axis, CForm, Layout, OnnxGraph, Tensorizer, channel_axis, time_axis
+from polyadic.core.tensorizer import Axis, Layout, Tensorizer, channel_axis, time_axis
 from polyadic.errors import PolyadicError
 
-__all__ = ["FLOOR_SHARE", "PARTS", "SHORTEST_FRAME", "STFT", "Part", "recommended_stft"]
+__all__ = ["FLOOR_SHARE", "PARTS", "SHORTEST_FRAME", "STFT", "CForm", "recommended_stft"]
 
 _CHANNEL_SHARE = 1e-2
 _QUIET_SHARE = 1e-3
@@ -36,18 +36,10 @@ _FRAME_SECONDS, _FRAME_SAMPLES = 1.28, 128
 SHORTEST_FRAME, _LONGEST = 16, 1024
 _MOST_FRAMES = 32
 _SMALLEST_SQUARE = 1e-28
-_FUSED = ("log_re_im", "re_im", "log_amplitude", "amplitude"), tuple(2**power for power in range(5, 12))
-"""The parts and the frame lengths for which there is a fused kernel."""
+_FUSED = tuple(2**power for power in range(5, 12))
+"""The frame lengths for which there is a fused kernel."""
 _TOO_LARGE = "the values in X are too large for a Fourier transform in {}: rescale X or pass it as float64"
 _PIECE_BYTES = {"cpu": 2 * 2**20, "cuda": 2**30}
-
-
-class Part(NamedTuple):
-    """A real-valued part of complex coefficients: its name, the function that computes it, whether to take its log."""
-
-    name: str
-    fill: Callable[[Tensor, Tensor], object]
-    logarithm: bool = False
 
 
 class _Constants(NamedTuple):
@@ -57,33 +49,13 @@ class _Constants(NamedTuple):
     mean: Tensor | None
 
 
-def _amplitude(Z: Tensor, out: Tensor) -> None:
-    # torch's abs of complex numbers guards against overflow, at ten times the cost.
-    torch.square(Z.real, out=out)
-    out.addcmul_(Z.imag, Z.imag).sqrt_()
-
-
-def _magnitude(values: Tensor, out: Tensor) -> None:
-    if values.device.type == "cpu":
-        # Real parts have a stride of 2 in memory, which numpy handles in half of torch's time.
-        np.abs(values.numpy(), out=out.numpy())
-    else:
-        torch.abs(values, out=out)
-
-
-_PHASE = Part("phase", lambda Z, out: torch.angle(Z, out=out))
-PARTS: dict[str, tuple[Part, ...]] = {
-    "log_re_im": (
-        Part("log|Re|", lambda Z, out: _magnitude(Z.real, out), True),
-        Part("log|Im|", lambda Z, out: _magnitude(Z.imag, out), True),
-    ),
-    "re_im": (Part("Re", lambda Z, out: out.copy_(Z.real)), Part("Im", lambda Z, out: out.copy_(Z.imag))),
-    "amplitude_phase": (Part("amplitude", _amplitude), _PHASE),
-    "log_amplitude_phase": (Part("log amplitude", _amplitude, True), _PHASE),
-    "log_amplitude": (Part("log amplitude", _amplitude, True),),
-    "amplitude": (Part("amplitude", _amplitude),),
+PARTS: dict[str, tuple[str, ...]] = {
+    "log_re_im": ("log|Re|", "log|Im|"),
+    "re_im": ("Re", "Im"),
+    "log_amplitude": ("log amplitude",),
+    "amplitude": ("amplitude",),
 }
-"""The parts of a complex coefficient, by the value of `STFT.parts`."""
+"""Names of the parts of a complex coefficient, by the value of `STFT.parts`."""
 
 _WINDOWS: dict[str, Callable[..., Tensor]] = {
     "rectangular": torch.ones,
@@ -94,7 +66,7 @@ _WINDOWS: dict[str, Callable[..., Tensor]] = {
 
 
 @dataclass(frozen=True)
-class STFT(Tensorizer, trusted=True, threaded=True):
+class STFT(Tensorizer, trusted=True):
     """Short-time Fourier transform without padding: frames of `n_fft` samples to `n_fft // 2 + 1` frequencies.
 
     Parameters
@@ -102,8 +74,8 @@ class STFT(Tensorizer, trusted=True, threaded=True):
     n_fft : number of samples in a frame
     hop : number of samples from one frame to the next
     window : "rectangular", "hann", "hamming" or "blackman"
-    parts : "log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude" or "amplitude"; the parts
-        are stacked along the channel axis: the first part of all channels, then the second
+    parts : "log_re_im", "re_im", "log_amplitude" or "amplitude"; the parts are stacked along the channel axis: the
+        first part of all channels, then the second
     floor : constant added to a magnitude before taking its logarithm. "auto" computes one floor for all channels with
         the same unit: 0.3 times the root mean square amplitude of white noise with the power of their signals (each
         window's mean removed). A shared floor preserves the ratio of weak to strong channels. "channel" is the rule
@@ -123,9 +95,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
     n_fft: int
     hop: int
     window: Literal["rectangular", "hann", "hamming", "blackman"] = "hann"
-    parts: Literal["log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude", "amplitude"] = (
-        "log_re_im"
-    )
+    parts: Literal["log_re_im", "re_im", "log_amplitude", "amplitude"] = "log_re_im"
     floor: float | Sequence[float] | Literal["auto", "channel"] = "auto"
     mean: Sequence[Sequence[float]] | NDArray[Any] | Literal["auto"] | None = None
     baseline: Sequence[Sequence[float]] | NDArray[Any] | None = None
@@ -181,8 +151,12 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         return None
 
     @property
+    def _is_logarithmic(self) -> bool:
+        return self.parts.startswith("log_")
+
+    @property
     def _has_kernel(self) -> bool:
-        return self.parts in _FUSED[0] and self.n_fft in _FUSED[1]
+        return self.n_fft in _FUSED
 
     def _fits_kernel(self, X: Tensor, T: Tensor) -> bool:
         """Return whether the fused kernel can write the tensors of X into T."""
@@ -200,8 +174,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         if not self._has_kernel:
             return Layout((0, 1, 2), half=False, capturable=False, row_step=step)
         # The relative error of half precision, 0.02 %, is far below the noise in a logarithm of real data.
-        half = all(part.logarithm for part in PARTS[self.parts])
-        return Layout((0, 2, 1), half=half, capturable=True, row_step=step)
+        return Layout((0, 2, 1), half=self._is_logarithmic, capturable=True, row_step=step)
 
     def constants(self, channels: int, device: torch.device, dtype: torch.dtype) -> _Constants:
         """Return the log floor of each channel, and the mean."""
@@ -211,15 +184,21 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         """Transform one piece with torch and numpy, on any device."""
         # The transform puts frames before frequencies; if T has another order, transpose once, so that everything
         # else runs through contiguous memory.
-        Z, parts, turned = self._coefficients(X), PARTS[self.parts], T.stride(2) < T.stride(3)
+        Z, turned = self._coefficients(X), T.stride(2) < T.stride(3)
         if turned:
             Z, T = Z.transpose(2, 3), T.transpose(2, 3)
         else:
             Z = Z.contiguous()
-        for part, slot in zip(parts, T.chunk(len(parts), dim=1), strict=True):
-            part.fill(Z, slot)
-            if part.logarithm:
-                _log_in_place(slot.add_(constants.floor[:, None, None]))
+        for number, part in enumerate(T.chunk(len(PARTS[self.parts]), dim=1)):
+            if self.parts.endswith("amplitude"):
+                # torch's abs of complex numbers guards against overflow, at ten times the cost.
+                torch.square(Z.real, out=part)
+                part.addcmul_(Z.imag, Z.imag).sqrt_()
+            else:
+                values = Z.imag if number else Z.real
+                _magnitude(values, part) if self._is_logarithmic else part.copy_(values)
+            if self._is_logarithmic:
+                _log_in_place(part.add_(constants.floor[:, None, None]))
         if constants.mean is not None:
             T.sub_(constants.mean[:, None, :] if turned else constants.mean[:, :, None])
 
@@ -242,7 +221,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         X : (N, channels, time), windows that are representative of the data
         units : unit of each channel; channels with the same unit share a floor. Without units all share one
         """
-        settings = self if self.is_measured else self.measured(self.measure(X, units), len(X), units)
+        settings = self if self.is_measured else self.measured(*self.measure(X, units), units)
         settings._floors(X.shape[1])
         plain = settings.without_mean()
         if plain is None:
@@ -252,22 +231,26 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             T = plain.transform(piece)
             sums.append(T.sum(dim=0, dtype=torch.float64))
             quiet.append(plain.baseline_sums(T))
-        mean, baseline = (torch.stack(parts).sum(dim=0) / len(X) for parts in (sums, quiet))
-        return settings.centred(mean).with_baseline(baseline)
+        settings = settings.centred(torch.stack(sums).sum(dim=0) / len(X))
+        known = [part for part in quiet if part is not None]
+        return settings.with_baseline(torch.stack(known).sum(dim=0) / len(X)) if known else settings
 
     @property
     def is_measured(self) -> bool:
         """Whether the floors are set."""
         return not isinstance(self.floor, str)
 
-    def measure(self, X: Tensor, units: Sequence[str] = ()) -> Tensor:
-        """Return the sum over a batch (b, channels, time) of the mean squares from which floors follow: (channels,).
+    def measure(self, X: Tensor, units: Sequence[str] = (), present: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the sums over a batch (b, channels, time) of the mean squares from which floors follow: (channels,).
 
         They are those of the coefficients' real and imaginary parts, or of the signals with each window's mean removed.
+        The second result is the number of windows with samples of each channel.
         """
         self._check(X)
         if len(units) not in (0, X.shape[1]):
             raise PolyadicError(f"units must have one entry per channel, {X.shape[1]}, but has {len(units)}")
+        if present is not None:
+            return self._measure_present(X, present)
 
         def sums(piece: Tensor) -> Tensor:
             if self.floor == "channel":  # in float64: in float32 a square may overflow
@@ -280,15 +263,10 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         largest = max(float(X.amax()), -float(X.amin()))
         if not bool(torch.isfinite(squares).all()) or largest > torch.finfo(X.dtype).max / self.n_fft:
             raise PolyadicError(_TOO_LARGE.format(X.dtype))
-        return squares
+        return squares, torch.full((X.shape[1],), len(X))
 
-    @property
-    def redundancy(self) -> float:
-        """Number of frames that share a sample."""
-        return max(self.n_fft / self.hop, 1.0)
-
-    def measure_present(self, X: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sums of `measure` over the samples of windows that are present, and their counts: (channels,)."""
+    def _measure_present(self, X: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sums of `measure` over the samples that are present."""
         if self.floor == "channel":
             frames = self.observed(present)[:, : X.shape[1]].double()
             squares = torch.view_as_real(self._coefficients(X)).double().square().mean(dim=4) * frames
@@ -300,9 +278,14 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             mean = centred.square().sum(dim=2) / count.clamp_min(1)
         return mean.sum(dim=0).cpu(), (count > 0).sum(dim=0).cpu()
 
-    def measured(self, sums: Tensor, count: int | Tensor, units: Sequence[str] = ()) -> STFT:
-        """Return a copy with the floors that follow from the sums of `measure` over `count` windows."""
-        squares = sums / (count if isinstance(count, int) else count.clamp_min(1))
+    @property
+    def redundancy(self) -> float:
+        """Number of frames that share a sample."""
+        return max(self.n_fft / self.hop, 1.0)
+
+    def measured(self, sums: Tensor, counts: Tensor, units: Sequence[str] = ()) -> STFT:
+        """Return a copy with the floors that follow from the sums of `measure` over all windows."""
+        squares = sums / counts.clamp_min(1)
         if self.floor == "channel":
             floors = _CHANNEL_SHARE * _audible(squares.sqrt())
         else:
@@ -341,13 +324,13 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         """Return a copy with a thousandth of the floor and no mean, for levels in dB that no floor compresses."""
         return replace(self, floor=tuple(_QUIET_SHARE * np.atleast_1d(self.floor)), mean=None, baseline=None)
 
-    def baseline_sums(self, T: Tensor) -> Tensor:
+    def baseline_sums(self, T: Tensor) -> Tensor | None:
         """Return the sum over windows, averaged over frames, of the log amplitudes of `quiet`: (channels, frequencies).
 
         They are computed from tensors (b, channels, frequencies, frames) of this STFT, without another transform.
         """
         if self.parts != "log_amplitude":
-            return super().baseline_sums(T)
+            return None
         floor = self.constants(T.shape[1], T.device, T.dtype).floor[:, None, None]
         amplitude = torch.exp(self.uncentred(T)).sub_(floor).clamp_min_(0.0)
         _log_in_place(amplitude.add_(_QUIET_SHARE * floor))
@@ -355,7 +338,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
 
     def with_baseline(self, baseline: Tensor) -> STFT:
         """Return a copy with the mean over windows of `baseline_sums`."""
-        return replace(self, baseline=baseline.tolist()) if baseline.ndim == 2 else self
+        return replace(self, baseline=baseline.tolist())
 
     def uncentred(self, T: Tensor) -> Tensor:
         """Add the mean back to tensors (N, parts · channels, frequencies, frames)."""
@@ -398,7 +381,7 @@ class STFT(Tensorizer, trusted=True, threaded=True):
         _, frequencies, frames = self.shape(sample_shape[0], sample_shape[1])
         rate, unit = (1.0, "cycles per sample") if fs is None else (fs, "Hz")
         return [
-            channel_axis(labels, tuple(part.name for part in PARTS[self.parts])),
+            channel_axis(labels, PARTS[self.parts]),
             Axis("frequency", "frequency", np.arange(frequencies) * rate / self.n_fft, unit),
             time_axis(np.arange(frames) * self.hop + (self.n_fft - 1) / 2, fs),
         ]
@@ -440,59 +423,42 @@ class STFT(Tensorizer, trusted=True, threaded=True):
             raise PolyadicError(f"mean must have {expected} rows for {channels} channels, but {given}")
         return torch.as_tensor(self.mean, dtype=torch.float64)
 
-    def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
-        """Write the ONNX form: a fixed convolution with the DFT matrix, then the parts of its result."""
+    def onnx(self, graph: Any, window: Any, sample_shape: tuple[int, ...]) -> tuple[Any, NDArray[np.intp]]:
+        """Add the ONNX form to a graph of `polyadic.export`: a convolution with the DFT matrix, then the parts.
+
+        `window` is the node of windows (N, channels, time) float32. Returns that of the tensors (N, I, J, K), and the
+        index in the first mode of each of its entries: the graph orders by channel, then part, the model by part.
+        """
         channels, time = sample_shape
         first, frequencies, frames = self.shape(channels, time)
         taper = self._weights(torch.empty(0, dtype=torch.float64, device="cpu")).numpy()
         spectra = np.fft.rfft(np.diag(taper)).T
         dft = np.stack([spectra.real, spectra.imag])  # (2, frequencies, n_fft)
         if graph.centre is not None:
-            window = graph.add("Sub", window, graph.constant(graph.centre[:, None], np.float32))
-        rows = graph.add("Reshape", window, graph.constant([-1, 1, time], np.int64))
+            window = window - graph.centre[:, None]
         filters = dft.reshape(2 * frequencies, 1, self.n_fft)
-        Z = graph.add("Conv", rows, graph.constant(filters, np.float32), strides=[self.hop])
-        Z = graph.add("Reshape", Z, graph.constant([-1, channels, 2, frequencies, frames], np.int64))
+        Z = window.reshape(-1, 1, time).apply("Conv", filters, strides=[self.hop])
+        Z = Z.reshape(-1, channels, 2, frequencies, frames)
         if graph.centre is not None:  # the transform of the level that was subtracted
-            levels = graph.centre.astype(np.float32)[:, None, None, None] * dft.sum(axis=2)[..., None]
-            Z = graph.add("Add", Z, graph.constant(levels, np.float32))
-        Z = self._onnx_parts(graph, Z)
+            Z = Z + graph.centre.astype(np.float32)[:, None, None, None] * dft.sum(axis=2)[..., None]
+        if self.parts.endswith("amplitude"):
+            Z = (Z * Z).sum(2).apply("Sqrt")
+        elif self._is_logarithmic:
+            Z = Z.apply("Abs")
+        if self._is_logarithmic:
+            Z = (Z + np.reshape(np.asarray(self.floor, np.float64), (-1, 1, 1, 1))).apply("Log")
         mean = self._means(channels)
         if mean is not None:
-            by_channel = mean.reshape(-1, channels, frequencies, 1).transpose(0, 1)
-            Z = graph.add("Sub", Z, graph.constant(by_channel.numpy(), np.float32))
-        T = graph.add("Reshape", Z, graph.constant([-1, first, frequencies, frames], np.int64))
-        # The graph orders by channel, then part; the model by part, then channel.
-        return T, np.arange(first).reshape(-1, channels).T.flatten()
+            Z = Z - mean.reshape(-1, channels, frequencies, 1).transpose(0, 1).numpy()
+        return Z.reshape(-1, first, frequencies, frames), np.arange(first).reshape(-1, channels).T.flatten()
 
-    def onnx_observed(self, graph: OnnxGraph, lost: str, sample_shape: tuple[int, ...]) -> str:
-        """Write the ONNX form of `observed`."""
+    def onnx_observed(self, graph: Any, lost: Any, sample_shape: tuple[int, ...]) -> Any:
+        """Add the ONNX form of `observed`, (N, channels, K); `lost` (N, channels, time) is 1 for missing samples."""
         energy = self._weights(torch.empty(0, dtype=torch.float32, device="cpu")).square()
         starts = np.arange(self.shape(*sample_shape)[2])[:, None] * self.hop
-        places = graph.add("Add", graph.constant(starts, np.int64), graph.constant(np.arange(self.n_fft), np.int64))
-        by_frame = graph.add("Mul", graph.add("Gather", lost, places, axis=2), graph.constant(energy.numpy()))
-        missing = graph.add("ReduceSum", by_frame, graph.constant([3], np.int64), keepdims=0)
-        limit = graph.constant(float(LOST_ENERGY * energy.sum()), np.float32)
-        return graph.add("LessOrEqual", missing, limit)
-
-    def _onnx_parts(self, graph: OnnxGraph, Z: str) -> str:
-        """Convert (N, channels, 2, frequencies, frames), real and imaginary, to (N, channels, parts, …)."""
-        floors = np.reshape(np.asarray(self.floor, np.float64), (-1, 1, 1, 1))
-
-        def logarithm(magnitude: str) -> str:
-            return graph.add("Log", graph.add("Add", magnitude, graph.constant(floors, np.float32)))
-
-        if self.parts == "re_im":
-            return Z
-        if self.parts == "log_re_im":
-            return logarithm(graph.add("Abs", Z))
-        re, im = graph.pair("Split", Z, axis=2)
-        amplitude = graph.add("Sqrt", graph.add("Add", graph.add("Mul", re, re), graph.add("Mul", im, im)))
-        if self.parts.startswith("log_"):
-            amplitude = logarithm(amplitude)
-        if not self.parts.endswith("phase"):
-            return amplitude
-        return graph.add("Concat", amplitude, _onnx_angle(graph, re, im), axis=2)
+        places = graph.integers(starts) + np.arange(self.n_fft)
+        missing = (lost.apply("Gather", places, axis=2) * energy.numpy()).sum(3, keep=False)
+        return missing <= float(LOST_ENERGY * energy.sum())
 
     def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
         """Return the C form: an FFT of each frame, in `kernels/fourier.c`; the caller subtracts the mean."""
@@ -515,35 +481,20 @@ class STFT(Tensorizer, trusted=True, threaded=True):
                 "HAS_RADIX_2": int(2 in radices),
                 "HAS_OTHER_RADIX": int(not {2, 4}.issuperset(radices)),
                 "TAPER_BINS": len(spectrum),
-                "AMPLITUDE": int("amplitude" in self.parts),
-                "LOGARITHM": int(self.parts.startswith("log_")),
-                "PHASE": int(self.parts.endswith("phase")),
+                "AMPLITUDE": int(self.parts.endswith("amplitude")),
+                "LOGARITHM": int(self._is_logarithmic),
             },
             tables={
                 "radix": np.array(radices),
                 "taper": taper[: n // 2 + 1],  # all tapers are symmetric about n/2
                 "taper_spectrum": spectrum,
                 "twiddle": np.stack([np.cos(angles), np.sin(angles)], axis=1),
-                **({"floor": floors} if self.parts.startswith("log_") else {}),
+                **({"floor": floors} if self._is_logarithmic else {}),
             },
             work=4 * length,
             mean=None if mean is None else mean.numpy(),
             scale=floors / (FLOOR_SHARE * np.linalg.norm(taper)),
         )
-
-
-def _onnx_angle(graph: OnnxGraph, re: str, im: str) -> str:
-    """Add atan2, which ONNX lacks."""
-
-    def number(value: float) -> str:
-        return graph.constant(value, np.float32)
-
-    zero = number(0.0)
-    # Dividing by a tiny number stands in for infinity, and gives 0 where both are 0.
-    divisor = graph.add("Where", graph.add("Equal", re, zero), number(1e-30), re)
-    turn = graph.add("Where", graph.add("Less", im, zero), number(-np.pi), number(np.pi))
-    turn = graph.add("Where", graph.add("Less", re, zero), turn, zero)
-    return graph.add("Add", graph.add("Atan", graph.add("Div", im, divisor)), turn)
 
 
 def _radices(length: int) -> list[int]:
@@ -561,6 +512,14 @@ def _constants_on(stft: STFT, channels: int, device: torch.device, dtype: torch.
     # Cached, because a CUDA graph cannot copy them from the host and must keep them alive.
     mean = stft._means(channels)
     return _Constants(stft._floors(channels).to(device, dtype), None if mean is None else mean.to(device, dtype))
+
+
+def _magnitude(values: Tensor, out: Tensor) -> None:
+    """Write the magnitudes of real or imaginary parts, whose stride of 2 numpy handles in half of torch's time."""
+    if values.device.type == "cpu":
+        np.abs(values.numpy(), out=out.numpy())
+    else:
+        torch.abs(values, out=out)
 
 
 def _log_in_place(T: Tensor) -> None:
@@ -604,6 +563,36 @@ def _numbers(values: Any) -> NDArray[np.float64]:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         return np.zeros(0)
+
+
+@dataclass(frozen=True, eq=False)
+class CForm:
+    """C99 code of an STFT, which computes one frame of a window at a time to save memory.
+
+    ``polyadic_frame`` fills `tensor` (I, J) with one frame of a window, whose rows are ring buffers: the first sample
+    is at index `start`, and index 0 follows the last. If ``POLYADIC_MASKED_BYTES`` is defined, ``polyadic_observed``
+    tells whether a frame of a channel is observed, and ``POLYADIC_BIT(present, n)`` whether sample n is present.
+
+    Parameters
+    ----------
+    shape : (I, J, K) of the tensors
+    code : the C code, in which names begin with ``polyadic_`` or ``POLYADIC_``. ``POLYADIC_CHANNELS``,
+        ``POLYADIC_SAMPLES`` and ``POLYADIC_COLUMNS``, which is J, are defined outside, and so is
+        ``polyadic_centre[channel]``, a level near that of the channel, to compute with small numbers
+    defines : integer constants that the code needs, by name without ``POLYADIC_``
+    tables : arrays that the code needs, by name without ``polyadic_``: float if they are floating point, else int
+    work : number of floats in `work`
+    mean : (I, J), array that the caller subtracts from every frame, or None
+    scale : (channels,), a typical standard deviation of each channel, for test signals
+    """
+
+    shape: tuple[int, int, int]
+    code: str
+    defines: Mapping[str, int]
+    tables: Mapping[str, NDArray[Any]]
+    work: int
+    mean: NDArray[np.float64] | None
+    scale: NDArray[np.float64]
 
 
 def recommended_stft(length: int, fs: float | None = None) -> STFT:

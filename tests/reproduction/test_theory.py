@@ -33,7 +33,7 @@ def test_every_round_contracts_within_the_bound_of_the_theorem(seed):
     v2 = pull(normal(6, 3, seed=seed + 99), 6.0)
     guesses = [X_ls]
     for _ in range(200):
-        guesses.append(row_update(X_ls, V, guesses[-1], v2, beta))
+        guesses.append(row_update(X_ls, V, guesses[-1], v2, beta)[0])
     errors = torch.stack([torch.linalg.vector_norm(X - guesses[-1], dim=1) for X in guesses[:12]])
     factor = contraction_factor(guesses, v2, V, beta)
     # The bound must say something in at least one row of every problem.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import Field, fields, is_dataclass
 from typing import Any, ClassVar, Self
 
@@ -15,7 +14,7 @@ class Immutable:
     """An immutable object of a pipeline, described by its dataclass fields.
 
     Subclasses register themselves when defined, so that model files can refer to them by name. One that is not a
-    dataclass cannot be stored, and must be passed again to `polyadic.load`.
+    dataclass cannot be stored.
     """
 
     _kinds: ClassVar[dict[str, type[Immutable]]] = {}
@@ -40,10 +39,6 @@ class Immutable:
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the fields by name, as scikit-learn does."""
         return {name: getattr(self, name) for name in getattr(self, "__dataclass_fields__", ())}
-
-    def describe(self) -> dict[str, Any] | None:
-        """Return kind and name for a model file if the fields do not describe the object, else None."""
-        return None
 
     def with_params(self, **changes: Any) -> Self:
         """Return a copy with some fields changed."""
@@ -74,16 +69,3 @@ class Immutable:
                 text = f"<{' × '.join(map(str, array.shape))} numbers>" if many else repr(value)
                 shown.append(f"{item.name}={text}")
         return f"{type(self).__name__}({', '.join(shown)})"
-
-
-class OwnFunction:
-    """What wrappers of a user's function share: files have its name, but no code."""
-
-    function: Callable[..., Any]
-
-    def describe(self) -> dict[str, Any]:
-        """Return kind and name of the function."""
-        return {"type": "function", "name": getattr(self.function, "__qualname__", type(self.function).__qualname__)}
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.describe()['name']})"

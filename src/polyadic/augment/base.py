@@ -6,48 +6,40 @@ Every random choice is a function of (seed, sweep, window id); see `polyadic._ut
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from threading import RLock
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from polyadic._util.immutable import Immutable, OwnFunction
-from polyadic._util.random_streams import integer_seed, window_keys
+from polyadic._util.immutable import Immutable
+from polyadic._util.random_streams import window_keys
 from polyadic._util.threads import one_torch_thread
 from polyadic._util.torch_state import plain_torch
 from polyadic.errors import PolyadicError
 
-__all__ = ["Augmentation", "FunctionAugmentation", "as_augmentation"]
-
-_GENERATOR_LOCK = RLock()
+__all__ = ["Augmentation", "check_augmentation"]
 
 
 class Augmentation(Immutable, ABC):
     """Base class of all augmentations: a frozen dataclass that implements `apply`.
 
     Random numbers must come only from the keys passed to `apply`. A subclass defined with `trusted=True` guarantees
-    finite values of the batch's shape for every finite batch, and its output is not checked. One with
-    `capturable=True` never synchronises with the device, so that a CUDA graph can capture it. Subclasses do not
-    inherit these flags. `polyadic.testing.AugmentationContract` contains the tests that every augmentation should pass.
+    finite values of the batch's shape for every finite batch, and never synchronises with the device: its output is not
+    checked, and a CUDA graph can capture it. Subclasses of it do not inherit this.
+    `polyadic.testing.AugmentationContract` contains the tests that every augmentation should pass.
     """
 
     trusted: ClassVar[bool] = False
-    per_window: ClassVar[bool] = True
-    """Whether the view of a window is independent of the other windows of its batch."""
-    _capturable: ClassVar[bool] = False
 
-    def __init_subclass__(cls, trusted: bool = False, capturable: bool = False, **options: Any) -> None:
+    def __init_subclass__(cls, trusted: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.trusted, cls._capturable = trusted, capturable
+        cls.trusted = trusted
 
     @property
     def capturable(self) -> bool:
         """Whether a CUDA graph can capture the augmentation."""
-        return self._capturable
+        return self.trusted
 
     @abstractmethod
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
@@ -62,17 +54,17 @@ class Augmentation(Immutable, ABC):
 
         `ids` (b,) are the indices of the windows in the data set, by default 0 … b−1.
         """
-        self._check(X)
+        self.check(X)
         ids = torch.arange(len(X), device="cpu") if ids is None else ids
         if ids.shape != X.shape[:1]:
             raise PolyadicError(f"ids must have shape ({len(X)},), one for each window, but has {tuple(ids.shape)}")
         keys = window_keys(seed, sweep, ids).to(X.device)
         # Torch's own threads would change the last bits, and they slow down small operations.
-        with one_torch_thread() if X.device.type == "cpu" and self.per_window else nullcontext():
+        with one_torch_thread() if X.device.type == "cpu" else nullcontext():
             return self.apply_checked(X, keys)
 
-    def _check(self, X: Tensor) -> None:
-        """Raise unless X is a floating-point batch of windows."""
+    def check(self, X: Tensor) -> None:
+        """Raise unless X is a floating-point batch of windows; override it to augment other tensors."""
         if X.ndim != 3 or not X.is_floating_point():
             raise PolyadicError(
                 f"{type(self).__name__} needs a floating-point batch (windows, channels, time), but X has shape "
@@ -97,40 +89,7 @@ class Augmentation(Immutable, ABC):
         return result.to(X)
 
 
-@dataclass(frozen=True, repr=False)
-class FunctionAugmentation(OwnFunction, Augmentation):
-    """A function from batch to batch; torch's generator is seeded for each batch.
-
-    Model files contain no code, so the function must be passed again to `polyadic.load`.
-    """
-
-    per_window: ClassVar[bool] = False
-
-    function: Callable[[Tensor], Tensor]
-
-    def _check(self, X: Tensor) -> None:
-        """Accept tensors of any shape: the function decides."""
-
-    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        # The seed depends on the batch only, so that a batch that is read twice gets the same augmentation. The
-        # generator is global: the lock keeps concurrent fits from disturbing each other.
-        with _GENERATOR_LOCK, torch.random.fork_rng(devices=[X.device] if X.is_cuda else []):
-            # On a CPU not torch.manual_seed, which also seeds all GPUs and takes a millisecond each time.
-            set_seed = torch.default_generator.manual_seed if X.device.type == "cpu" else torch.manual_seed
-            set_seed(integer_seed(int(keys[0])))
-            return self.function(X.clone())
-
-
-def as_augmentation(augment: Any) -> Augmentation | None:
-    """Convert what an estimator accepts as `augment` (an `Augmentation`, a function or None) to an `Augmentation`.
-
-    Examples
-    --------
-    >>> as_augmentation(abs)
-    FunctionAugmentation(abs)
-    """
-    if augment is None or isinstance(augment, Augmentation):
-        return augment
-    if callable(augment) and not isinstance(augment, type):
-        return FunctionAugmentation(augment)
-    raise PolyadicError(f"augment must be None, an Augmentation or a function of a batch, but is {augment!r}")
+def check_augmentation(augment: Any) -> None:
+    """Raise unless `augment` is an augmentation."""
+    if not isinstance(augment, Augmentation):
+        raise PolyadicError(f"augment must be None or an Augmentation such as Jitter(0.05), but is {augment!r}")

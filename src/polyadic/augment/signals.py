@@ -1,8 +1,7 @@
-"""Class-preserving augmentations of raw windows: jitter, bandpass filtering, rotation (appendix D.3), and more."""
+"""The augmentations of the paper for raw windows: jitter, bandpass filtering, rotation (appendix D.3)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -16,9 +15,8 @@ from polyadic._util.checks import check_number
 from polyadic._util.random_streams import derive, stream_constant, uniform
 from polyadic.augment.base import Augmentation
 from polyadic.errors import PolyadicError
-from polyadic.scale.gpu import kernels
 
-__all__ = ["Bandpass", "DropChannels", "Jitter", "Rotate3D", "Scale", "Shift"]
+__all__ = ["Bandpass", "Jitter", "Rotate3D"]
 
 _SHORTEST_NOISE = 100
 _LONGEST_FUSED = 2**15
@@ -32,8 +30,17 @@ def _draw_choice(keys: Tensor, channels: int, count: int) -> Tensor:
     return (uniform(keys, (channels,)) * count).long()
 
 
+def _has_kernels(X: Tensor) -> bool:
+    """Return whether fused kernels can augment this batch."""
+    if not X.is_cuda:
+        return False
+    from polyadic.scale.gpu import kernels
+
+    return kernels.available(X.device, X.dtype)
+
+
 @dataclass(frozen=True)
-class Jitter(Augmentation, trusted=True, capturable=True):
+class Jitter(Augmentation, trusted=True):
     """Add uniform noise to each channel: fast, slow, or both, with equal probability.
 
     Fast noise is independent from sample to sample. Slow noise is a sequence of random length, between 100 samples and
@@ -57,7 +64,7 @@ class Jitter(Augmentation, trusted=True, capturable=True):
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         channels, length = X.shape[1:]
-        if kernels.available(X.device, X.dtype) and 1 < length <= _LONGEST_FUSED:
+        if _has_kernels(X) and 1 < length <= _LONGEST_FUSED:
             from polyadic.scale.gpu.kernels.signals import jitter
 
             return jitter(X, keys, float(self.degree), _JITTER_STREAMS, min(_SHORTEST_NOISE, length))
@@ -89,7 +96,7 @@ class Jitter(Augmentation, trusted=True, capturable=True):
 
 
 @dataclass(frozen=True)
-class Bandpass(Augmentation, trusted=True, capturable=True):
+class Bandpass(Augmentation, trusted=True):
     """Filter each channel with the first bandpass filter, the second, or both in sequence, with equal probability.
 
     The filters are first-order Butterworth and start at rest at the window's first sample, like `scipy.signal.lfilter`.
@@ -125,7 +132,7 @@ class Bandpass(Augmentation, trusted=True, capturable=True):
 
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         kind = _draw_choice(keys, X.shape[1], 3)
-        if kernels.available(X.device, X.dtype):
+        if _has_kernels(X):
             from polyadic.scale.gpu.kernels.signals import biquads
 
             return biquads(X, kind, _filter_sections(self, X.device))
@@ -162,7 +169,7 @@ def _filter_sections(bandpass: Bandpass, device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Rotate3D(Augmentation, trusted=True, capturable=True):
+class Rotate3D(Augmentation, trusted=True):
     """Rotate the axes of three-axis sensors at random.
 
     Parameters
@@ -217,82 +224,3 @@ def _rotations(u: Tensor) -> Tensor:
     square = v.square().sum(dim=1)[:, None, None]
     rotations: Tensor = (w * w - square) * identity + 2 * (v[:, :, None] * v[:, None, :] + w * product)
     return rotations
-
-
-@dataclass(frozen=True)
-class DropChannels(Augmentation, trusted=True, capturable=True):
-    """Replace random channels by their mean within the window.
-
-    Parameters
-    ----------
-    share : probability of dropping each channel, from 0 to 1
-
-    Examples
-    --------
-    >>> bool((DropChannels(1.0)(torch.randn(4, 3, 200)).std(dim=2) < 1e-6).all())
-    True
-    """
-
-    share: float = 0.2
-
-    def __post_init__(self) -> None:
-        check_number("share", self.share, 0, 1)
-
-    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        dropped = uniform(keys, (X.shape[1], 1)) < self.share
-        return torch.where(dropped, X.mean(dim=2, keepdim=True), X)
-
-
-@dataclass(frozen=True)
-class Shift(Augmentation, trusted=True, capturable=True):
-    """Shift all channels of a window in time by the same random number of samples, circularly.
-
-    Parameters
-    ----------
-    share : largest shift as a fraction of the window length, from 0 to 1
-
-    Examples
-    --------
-    >>> X = torch.randn(4, 3, 200)
-    >>> torch.equal(Shift(0.1)(X).sort(dim=2).values, X.sort(dim=2).values)
-    True
-    """
-
-    share: float = 0.1
-
-    def __post_init__(self) -> None:
-        check_number("share", self.share, 0, 1)
-
-    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        length = X.shape[2]
-        most = int(self.share * length)
-        steps = (uniform(keys, (1, 1), torch.float64) * (2 * most + 1)).long() - most
-        places = (torch.arange(length, device=X.device) - steps) % length
-        return X.gather(2, places.expand(X.shape))
-
-
-@dataclass(frozen=True)
-class Scale(Augmentation, trusted=True, capturable=True):
-    """Multiply windows by random factors between 1/factor and factor, log-uniformly distributed.
-
-    Parameters
-    ----------
-    factor : largest factor, from 1 to 1e6; all channels of a window share theirs
-
-    Examples
-    --------
-    >>> X = torch.randn(4, 3, 200)
-    >>> bool((Scale(2.0)(X).abs() <= 2.001 * X.abs()).all())
-    True
-    """
-
-    factor: float = 1.25
-
-    def __post_init__(self) -> None:
-        check_number("factor", self.factor, 0, 1e6)
-        if self.factor < 1:
-            raise PolyadicError(f"factor must be at least 1, but is {self.factor!r}")
-
-    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
-        powers = uniform(keys, (1, 1), torch.float64).mul_(2).sub_(1)
-        return X * powers.mul_(math.log(self.factor)).exp_().to(X.dtype)

@@ -73,10 +73,7 @@ def fit(
     ] = None,
     augment: Annotated[
         str | None,
-        _paper(
-            "Second views of atd, such as jitter:0.05+shift:0.1; names jitter, scale, shift, drop, neighbour.",
-            metavar="VIEWS",
-        ),
+        _paper("Second views of atd, such as jitter:0.05 or neighbour:0+jitter:0.05.", metavar="VIEWS"),
     ] = None,
     resume: Annotated[bool, option("Resume from OUT.checkpoint, if there is one.", "--resume", panel=_LONG)] = False,
     moments: Annotated[bool, option("DATA is a file of [bold]moments[/bold].", "--moments", panel=_LONG)] = False,
@@ -207,18 +204,18 @@ def parse_augmentation(text: str) -> Augmentation:
 
     Examples
     --------
-    >>> parse_augmentation("jitter:0.05+shift:0.1")
-    Compose(steps=(Jitter(degree=0.05), Shift()))
+    >>> parse_augmentation("neighbour:0+jitter:0.05")
+    Compose(steps=(Neighbour(), Jitter(degree=0.05)))
     """
-    from polyadic.augment import Compose, DropChannels, Jitter, Neighbour, Scale, Shift
+    from polyadic.augment import Compose, Jitter, Neighbour
 
-    kinds = {"jitter": Jitter, "scale": Scale, "shift": Shift, "drop": DropChannels, "neighbour": Neighbour}
+    kinds = {"jitter": Jitter, "neighbour": Neighbour}
     steps: list[Augmentation] = []
     for part in text.split("+"):
         name, _, value = part.partition(":")
         try:
             steps.append(kinds[name](float(value)))
         except (KeyError, ValueError) as error:
-            how = f"like jitter:0.05+shift:0.1, with the names {', '.join(kinds)}"
+            how = f"like neighbour:0+jitter:0.05, with the names {', '.join(kinds)}"
             raise PolyadicError(f"--augment must be {how}, but has {part!r}: {error}") from error
     return Compose(steps) if len(steps) > 1 else steps[0]

@@ -32,7 +32,6 @@ __all__ = [
     "reconstruct",
     "ridge_inverse",
     "ridge_solve",
-    "squared_errors",
     "squared_norms",
 ]
 
@@ -284,24 +283,6 @@ def squared_norms(T: Tensor) -> Tensor:
     samples, _ = _stored(T)
     slices = row_slices(*samples.shape)
     return torch.cat(for_each(lambda rows: torch.linalg.vector_norm(samples[rows], dim=1), slices)).double().square()
-
-
-def squared_errors(T: Tensor, X: Tensor, M: Tensor, G: Tensor) -> Tensor:
-    """Compute ‖t − xKᵀ‖² of every tensor without a dense reconstruction: (N,) float64, up to rounding at least 0.
-
-    Parameters
-    ----------
-    M : (N, R), `project(T, factors)`
-    G : (R, R), `gram(factors)`
-
-    Examples
-    --------
-    >>> T, factors = torch.ones(1, 4), [torch.ones(4, 1)]
-    >>> squared_errors(T, torch.zeros(1, 1), project(T, factors), gram(factors))
-    tensor([4.], dtype=torch.float64)
-    """
-    exact = X.double()
-    return squared_norms(T) + ((exact @ G.double() - 2 * M) * exact).sum(dim=1)
 
 
 def initial_factors(

@@ -72,11 +72,13 @@ def loss(X: Tensor, X_augmented: Tensor, gamma: float) -> Tensor:
     return (normalise(X) * pull(X_augmented, gamma)).sum()
 
 
-def row_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float) -> Tensor:
-    """Run one iteration of the fixed-point rule, Eqn. improved_x, for all rows at once in O(N·R + N·R²): (N, R).
+def row_update(
+    X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float, direction: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Run one iteration of the fixed-point rule, Eqn. improved_x, for all rows at once in O(N·R + N·R²).
 
     A row whose direction is lost to rounding (its correction would be 1/eps times the row itself, as for an all-zero
-    window) keeps its least-squares value.
+    window) keeps its least-squares value. Returns the rows (N, R), and which of them (N, 1) were corrected.
 
     Parameters
     ----------
@@ -85,20 +87,14 @@ def row_update(X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float)
     X_init : (N, R), the current guess
     v2 : (N, R), `pull` of the other view
     beta : weight of the self-supervised loss
+    direction : `normalise(X_init)`, if known
 
     Examples
     --------
     >>> x = torch.tensor([[1.0, 0.0]])
-    >>> row_update(x, torch.eye(2), x, v2=torch.tensor([[1.0, 1.0]]), beta=2.0)
+    >>> row_update(x, torch.eye(2), x, v2=torch.tensor([[1.0, 1.0]]), beta=2.0)[0]
     tensor([[ 1., -1.]])
     """
-    return _guarded_update(X_ls, V, X_init, v2, beta)[0]
-
-
-def _guarded_update(
-    X_ls: Tensor, V: Tensor, X_init: Tensor, v2: Tensor, beta: float, direction: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Return the improved guess (N, R), and which rows (N, 1) had a meaningful correction."""
     norm = torch.linalg.vector_norm(X_init, dim=1, keepdim=True)
     direction = normalise(X_init) if direction is None else direction
     along = (v2 * direction).sum(dim=1, keepdim=True)
@@ -120,9 +116,9 @@ def align(
     direction: Tensor | None = None,
 ) -> Tensor:
     """Run `rounds` iterations of `row_update` from the initial guess X_init; `direction` is `normalise(X_init)`."""
-    X = _guarded_update(X_ls, V, X_init, v2, beta, direction)[0]
+    X, _ = row_update(X_ls, V, X_init, v2, beta, direction)
     for _ in range(rounds - 1):
-        X = row_update(X_ls, V, X, v2, beta)
+        X, _ = row_update(X_ls, V, X, v2, beta)
     return X
 
 
@@ -141,7 +137,7 @@ def convergence(X_ls: Tensor, V: Tensor, v2: Tensor, beta: float, rounds: int = 
     X = X_ls
     limits = torch.finfo(X.dtype)
     for _ in range(rounds):
-        improved, meaningful = _guarded_update(X_ls, V, X, v2, beta)
+        improved, meaningful = row_update(X_ls, V, X, v2, beta)
         size = torch.linalg.vector_norm(X, dim=1)
         change = torch.linalg.vector_norm(improved - X, dim=1) / size.clamp_min(limits.tiny)
         # A row whose correction was rejected as too large has not converged, unless it is almost zero.

@@ -25,12 +25,9 @@ from torch import Tensor
 from polyadic.core.algebra import components, gram, khatri_rao, project, reconstruct, ridge_inverse, squared_norms
 from polyadic.core.compression import Compression
 from polyadic.core.missing import Flatness, Seen, distinct_masks
-from polyadic.core.moments import Block, Coefficients, Incomplete, Moments, leading_axes
+from polyadic.core.moments import Block, Coefficients, Moments, leading_axes
 from polyadic.core.step import Objective, State
 from polyadic.errors import ModelFileError
-
-__all__ = ["CALIBRATION", "FEWEST_CHANNELS", "PREFIX", "CompletedMoments", "Masked", "NoiseFinder", "Prior", "Solver"]
-__all__ += ["Spectra", "observed_grams"]
 
 PREFIX = "prior."
 """Prefix of the names of a prior's arrays in a model file."""
@@ -398,8 +395,10 @@ class CompletedMoments:
         self._complete, self._redundancy, self._read_again = moments, redundancy, read_again
         self._entries = math.prod(moments.compression.shape)
         self._passes, self._share = 0, 1 - moments.lost / (moments.count + moments.n_incomplete)
-        self._rows = Incomplete(**Incomplete.joined(moments.incomplete)) if moments.incomplete else None
-        self._masks = (torch.zeros(0), torch.zeros(0)) if self._rows is None else distinct_masks(self._rows.observed)
+        self._rows: Block | None = None
+        if moments.incomplete:
+            columns = [torch.cat(parts) for parts in zip(*(block[:5] for block in moments.incomplete), strict=True)]
+            self._rows, self._masks = Block(*columns), distinct_masks(columns[-1])
         self._current = read_again(None) if self._rows is None else self._filled(self._rows, None)
 
     @property
@@ -439,8 +438,9 @@ class CompletedMoments:
         else:
             self._current = self._filled(self._rows, solver, statistics)
 
-    def _filled(self, rows: Incomplete, solver: Solver | None, statistics: bool = False) -> Moments:
+    def _filled(self, rows: Block, solver: Solver | None, statistics: bool = False) -> Moments:
         """Return the moments of all windows; without a solver, missing entries are 0, the mean."""
+        assert rows.observed is not None
         moments, c, squares = copy.deepcopy(self._complete), rows.c, rows.squares
         moments.incomplete = []
         uncertain: list[Tensor] = []
@@ -466,7 +466,7 @@ class CompletedMoments:
                 missing = reconstruct(x[part], solver.factors) * ~rows.observed[part]
                 c[part] += self.compression.compress(missing).to(c.dtype)
         for part in torch.split(torch.arange(len(c)), _ROWS):
-            moments.add(rows.ids[part], Block(c[part], squares[part], known[part]))
+            moments.add(Block(rows.ids[part], c[part], squares[part], known[part]))
         moments.settle()
         if not moments.keeps_rows:
             for root in uncertain:

@@ -1,6 +1,6 @@
 """Compression of tensors to the leading axes of each mode, so that second moments of windows fit into memory.
 
-The first pass over the data sums, for each mode, the scatter matrix of its unfolding (`ModeSums`). Their leading
+The first pass over the data sums, for each mode, the scatter matrix of its unfolding (`mode_sums`). Their leading
 eigenvectors are the axes onto which the second pass projects every window: a truncated higher-order singular value
 decomposition (De Lathauwer et al., 2000). Bases stay in the original modes.
 """
@@ -18,8 +18,6 @@ from torch import Tensor
 
 from polyadic.errors import PolyadicError
 
-__all__ = ["BUDGET", "Compression", "ModeSums", "check_ranks", "choose_ranks", "largest_core"]
-
 BUDGET = 2**22
 """Maximum number of entries of the second moments, or of the compressed windows if there are fewer of them."""
 _LOST = 0.03
@@ -30,119 +28,107 @@ _FIRST_MODE = 2.0
 """Weight of energy lost in the first mode. Its entries are channels, which no smooth profile connects."""
 
 
-class ModeSums:
-    """Sums over windows (I, J, …) from which the mean and the leading axes of each mode follow."""
+class Sums(dict[str, Tensor]):
+    """Sums over windows by name, on the CPU.
 
-    baseline = torch.zeros((), dtype=torch.float64)
-    """Sum of `Tensorizer.baseline_sums`; 0 where a tensorizer has none."""
-    gaps: dict[str, Tensor] | None = None
-    """Sums over windows that lack entries: their number, how often each entry is missing, what it was filled with, and
-    how often two entries of each mode were observed together. None if there are none."""
+    `windows` (1,) is their number. Those of the first pass are `floors`, and `counts`, the windows in each of these;
+    those of the second are listed at `mode_sums`.
+    """
 
-    def __init__(self, shape: Sequence[int]) -> None:
-        self.count = 0
-        self.total = torch.zeros(tuple(shape), dtype=torch.float64)
-        self.scatter = [torch.zeros(size, size, dtype=torch.float64) for size in shape]
+    @property
+    def count(self) -> int:
+        """Number of windows."""
+        return int(self.get("windows", 0))
 
-    @classmethod
-    def of(cls, T: Tensor, baseline: Tensor | None = None) -> ModeSums:
-        """Return the sums of a block of tensors (b, I, J, …), which may be stored with the modes in any order."""
-        sums = cls.__new__(cls)
-        if baseline is not None:
-            sums.baseline = baseline
-        sums.count, sums.total, sums.scatter = len(T), T.sum(dim=0).cpu().double(), []
-        for mode in range(T.ndim - 1):
-            if mode == 0 and T.is_contiguous():
-                slices = T.flatten(2) if T.ndim > 2 else T[..., None]
-                product = torch.bmm(slices, slices.mT).sum(dim=0)
-            elif mode == T.ndim - 2 and T.is_contiguous():
-                rows = T.flatten(1, -2)
-                if T.is_cuda and rows.shape[1] >= rows.shape[2]:  # one tall product would leave most of a GPU idle
-                    product = torch.bmm(rows.mT, rows).sum(dim=0)
-                else:
-                    product = rows.flatten(0, 1).T @ rows.flatten(0, 1)
-            else:
-                rows = T.movedim(1 + mode, 0).flatten(1)
-                product = rows @ rows.T
-            sums.scatter.append(product.cpu().double())
-        return sums
-
-    @classmethod
-    def of_incomplete(cls, T: Tensor, rows: Tensor, observed: Tensor, baseline: Callable[[Tensor], Tensor]) -> ModeSums:
-        """Return the sums of tensors T (b, I, J, …); entries that some rows (n,) lack take the mean of the others.
-
-        `observed` (n, I, J, …) has size 1 in modes that are not masked; `baseline` is `Tensorizer.baseline_sums`.
-        """
-        whole = observed.expand(len(rows), *T.shape[1:])
-        filled = T.clone()
-        filled[rows] = T[rows].where(whole, 0.0)
-        lost = (~whole).sum(dim=0).double()
-        mean = _mean_of_observed(filled.sum(dim=0).double(), len(T) - lost)
-        filled[rows] = filled[rows].where(whole, mean.to(T))
-        sums = cls.of(filled, baseline(filled))
-        flat, masks = observed.double(), {}
-        for mode in range(T.ndim - 1):
-            if observed.shape[1 + mode] > 1:
-                unfolded = flat.movedim(1 + mode, 0).flatten(1)
-                masks[f"together.{mode}"] = (unfolded @ unfolded.T).cpu()
-        count = torch.tensor(float(len(rows)), dtype=torch.float64)
-        sums.gaps = {"windows": count, "lost": lost.cpu(), "fills": (lost * mean).cpu(), **masks}
-        return sums
-
-    def merge(self, other: ModeSums) -> None:
+    def merge(self, other: Sums) -> None:
         """Add the sums of other windows."""
-        if other.gaps is not None:
-            gaps = self.gaps or {name: torch.zeros_like(value) for name, value in other.gaps.items()}
-            self.gaps = {name: value + other.gaps[name] for name, value in gaps.items()}
-        self.count += other.count
-        self.total += other.total
-        self.baseline = self.baseline + other.baseline
-        for mine, others in zip(self.scatter, other.scatter, strict=True):
-            mine += others
+        for name, value in other.items():
+            self[name] = self[name] + value if name in self else value
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the sums as arrays, to save them."""
-        scatter = {f"scatter.{mode}": matrix.numpy() for mode, matrix in enumerate(self.scatter)}
-        sums = {"total": self.total.numpy(), "baseline": self.baseline.numpy()}
-        gaps = {f"gaps.{name}": value.numpy() for name, value in (self.gaps or {}).items()}
-        return {"count": np.array(self.count), **sums, **scatter, **gaps}
+        return {name: value.numpy() for name, value in self.items()}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Set the sums to those of `arrays`."""
-        self.count = int(arrays["count"].item())
-        self.total, self.baseline = (torch.from_numpy(arrays[name].copy()) for name in ("total", "baseline"))
-        self.scatter = [torch.from_numpy(arrays[f"scatter.{mode}"].copy()) for mode in range(self.total.ndim)]
-        gaps = {name: array for name, array in arrays.items() if name.startswith("gaps.")}
-        if gaps:
-            self.gaps = {name.removeprefix("gaps."): torch.from_numpy(array.copy()) for name, array in gaps.items()}
+        self.update((name, torch.from_numpy(array.copy())) for name, array in arrays.items())
 
-    @property
-    def mean(self) -> Tensor:
-        """The mean tensor of what was observed: (I, J, …) float64."""
-        if self.gaps is None:
-            return self.total / self.count
-        return _mean_of_observed(self.total - self.gaps["fills"], self.count - self.gaps["lost"])
 
-    @property
-    def unseen_modes(self) -> list[int]:
-        """Modes with pairs of entries that were never observed together, of which no axes can be found."""
-        if self.gaps is None or self.count > int(self.gaps["windows"]):
-            return []
-        masks = {mode: self.gaps.get(f"together.{mode}") for mode in range(self.total.ndim)}
-        return [mode for mode, mask in masks.items() if mask is not None and bool((mask == 0).any())]
+def mode_sums(T: Tensor, baseline: Tensor | None = None) -> Sums:
+    """Return the sums of a block of tensors (b, I, J, …), from which the mean and the leading axes of each mode follow.
 
-    def centred(self, centre: Tensor) -> list[Tensor]:
-        """Return the scatter matrix of each mode after subtracting a tensor (I, J, …) from every window.
+    `total` is the sum of the tensors, which may be stored with the modes in any order; `scatter.m` the product of the
+    unfolding of mode m with itself; `baseline` that of `Tensorizer.baseline_sums`.
+    """
+    sums = Sums(windows=torch.tensor([len(T)]), total=T.sum(dim=0).cpu().double())
+    if baseline is not None:
+        sums["baseline"] = baseline
+    for mode in range(T.ndim - 1):
+        if mode == 0 and T.is_contiguous():
+            slices = T.flatten(2) if T.ndim > 2 else T[..., None]
+            product = torch.bmm(slices, slices.mT).sum(dim=0)
+        elif mode == T.ndim - 2 and T.is_contiguous():
+            rows = T.flatten(1, -2)
+            if T.is_cuda and rows.shape[1] >= rows.shape[2]:  # one tall product would leave most of a GPU idle
+                product = torch.bmm(rows.mT, rows).sum(dim=0)
+            else:
+                product = rows.flatten(0, 1).T @ rows.flatten(0, 1)
+        else:
+            rows = T.movedim(1 + mode, 0).flatten(1)
+            product = rows @ rows.T
+        sums[f"scatter.{mode}"] = product.cpu().double()
+    return sums
 
-        Σ(T − C)(T − C)ᵀ = ΣTTᵀ − N(MCᵀ + CMᵀ − CCᵀ), with the unfoldings of the mean M and of C.
-        """
-        result = []
-        for mode, scatter in enumerate(self.scatter):
-            average = self.total / self.count  # with missing entries as they were filled
-            M, C = (values.movedim(mode, 0).reshape(len(scatter), -1) for values in (average, centre))
-            cross = M @ C.T
-            result.append(scatter - self.count * (cross + cross.T - C @ C.T))
-        return result
+
+def mode_sums_with_gaps(T: Tensor, rows: Tensor, observed: Tensor, baseline: Callable[[Tensor], Tensor | None]) -> Sums:
+    """Return the sums of tensors (b, I, J, …); entries that some rows (n,) lack take the mean of the others.
+
+    `observed` (n, I, J, …) has size 1 in modes that are not masked; `baseline` is `Tensorizer.baseline_sums`. Further
+    sums are `incomplete`, the number of these rows, how often each entry is `lost`, what it was filled with (`fills`),
+    and how often two entries of mode m were observed together (`together.m`).
+    """
+    whole = observed.expand(len(rows), *T.shape[1:])
+    filled = T.clone()
+    filled[rows] = T[rows].where(whole, 0.0)
+    lost = (~whole).sum(dim=0).double()
+    mean = _mean_of_observed(filled.sum(dim=0).double(), len(T) - lost)
+    filled[rows] = filled[rows].where(whole, mean.to(T))
+    sums = mode_sums(filled, baseline(filled))
+    sums |= {"incomplete": torch.tensor([len(rows)]), "lost": lost.cpu(), "fills": (lost * mean).cpu()}
+    for mode in range(T.ndim - 1):
+        if observed.shape[1 + mode] > 1:
+            unfolded = observed.double().movedim(1 + mode, 0).flatten(1)
+            sums[f"together.{mode}"] = (unfolded @ unfolded.T).cpu()
+    return sums
+
+
+def mean_of(sums: Sums) -> Tensor:
+    """Return the mean tensor of what was observed: (I, J, …) float64."""
+    if "lost" not in sums:
+        return sums["total"] / sums["windows"]
+    return _mean_of_observed(sums["total"] - sums["fills"], sums["windows"] - sums["lost"])
+
+
+def unseen_modes(sums: Sums) -> list[int]:
+    """Return the modes with pairs of entries that were never observed together, of which no axes can be found."""
+    if "lost" not in sums or sums["windows"] > sums["incomplete"]:
+        return []
+    masks = {mode: sums.get(f"together.{mode}") for mode in range(sums["total"].ndim)}
+    return [mode for mode, mask in masks.items() if mask is not None and bool((mask == 0).any())]
+
+
+def centred_scatter(sums: Sums, centre: Tensor) -> list[Tensor]:
+    """Return the scatter matrix of each mode after subtracting a tensor (I, J, …) from every window.
+
+    Σ(T − C)(T − C)ᵀ = ΣTTᵀ − N(MCᵀ + CMᵀ − CCᵀ), with the unfoldings of the mean M and of C.
+    """
+    result = []
+    average = sums["total"] / sums["windows"]  # with missing entries as they were filled
+    for mode, size in enumerate(average.shape):
+        M, C = (values.movedim(mode, 0).reshape(size, -1) for values in (average, centre))
+        cross = M @ C.T
+        result.append(sums[f"scatter.{mode}"] - sums["windows"] * (cross + cross.T - C @ C.T))
+    return result
 
 
 def _mean_of_observed(total: Tensor, count: Tensor) -> Tensor:

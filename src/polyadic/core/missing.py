@@ -19,9 +19,6 @@ from torch import Tensor
 from polyadic.core.tensorizer import Tensorizer, tensors
 from polyadic.errors import PolyadicError
 
-__all__ = ["Flatness", "Gaps", "MissingWarning", "Seen", "Tally", "dead_channels", "distinct_masks", "fill_gaps"]
-__all__ += ["longest_gap", "look", "without_gaps"]
-
 _GAP_SECONDS, _GAP_SAMPLES = 0.05, 3
 """Longest gap that is interpolated: the larger of the two."""
 _FLAT_SHARE, _FLAT_QUANTILE = 0.1, 0.001
@@ -242,7 +239,7 @@ class Tally:
             self.dead.append(np.argwhere(seen.dead.cpu().numpy()) + np.array([self.count, 0]))
         self.count += len(seen.windows)
 
-    def warn(self, channels: Sequence[str], windows: Any = None, stacklevel: int = 3) -> None:
+    def warn(self, channels: Sequence[str], windows: Any) -> None:
         """Warn once about all dead channels of an input, all of whose windows have been added."""
         row, channel = np.concatenate([*self.dead, np.empty((0, 2), np.intp)]).T
         if not len(row):
@@ -256,4 +253,4 @@ class Tally:
             "(Readout(keep_flat=True), or fit --keep-flat, takes them as they are)"
         )
         warning.windows, warning.rows = windows, rows
-        warnings.warn(warning, stacklevel=stacklevel)
+        warnings.warn(warning, stacklevel=3)

@@ -24,7 +24,7 @@ from polyadic.core.algebra import gram, khatri_rao, nonnegative_rows, ridge_inve
 from polyadic.core.compression import Compression
 from polyadic.core.step import Objective, State, Term
 
-__all__ = ["SAMPLED", "Block", "Coefficients", "Incomplete", "Moments", "leading_axes"]
+__all__ = ["SAMPLED", "Block", "Coefficients", "Moments", "leading_axes"]
 
 SAMPLED = 4096
 """Maximum number of windows in the sample."""
@@ -32,50 +32,39 @@ _COLUMNS = 256
 _ROWS = 1024
 _INCOMPLETE_BYTES = 2**30
 """Maximum size of the compressed windows with missing entries that are kept; more are read again."""
-_SUMS = ("mean", "scatter", "ids", "rows", "details")
+_SUMS = ("mean", "scatter", "pairs", "ids", "rows", "details")
 
 
-@dataclass(frozen=True)
-class Block:
-    """Part of the last pass: compressed windows (b, P), squared norms (b,) and statistics (b, S) of raw windows.
+class Block(NamedTuple):
+    """Windows of the last pass.
 
-    Statistics may be NaN. `lacking` has the windows (n,) that lack entries of their tensors, and which entries were
-    observed (n, I, J, …); missing ones are 0.
+    ids : (b,), on the CPU
+    c, squares : (b, P) and (b,), compressed windows and squared norms
+    statistics : (b, S), those of raw windows, NaN where missing
+    observed : (n, I, J, …) bool, which entries of the tensors of windows that lack some were observed; missing ones
+        are 0
+    lacking : (n,), which windows these are; None if `observed` is that of all windows, or if none is to be kept apart
     """
-
-    c: Tensor
-    squares: Tensor
-    statistics: Tensor
-    lacking: tuple[Tensor, Tensor] | None = None
-
-    def __getitem__(self, rows: Tensor) -> Block:
-        """Return some of the windows, which lack nothing, by a mask (b,)."""
-        return Block(self.c[rows], self.squares[rows], self.statistics[rows])
-
-
-class Incomplete(NamedTuple):
-    """Windows that lack entries of their tensors, on the CPU: ids (n,), and as in `Block`."""
 
     ids: Tensor
     c: Tensor
     squares: Tensor
     statistics: Tensor
-    observed: Tensor
+    observed: Tensor | None = None
+    lacking: Tensor | None = None
 
-    @classmethod
-    def of(cls, ids: Tensor, block: Block, rows: Tensor, observed: Tensor) -> Incomplete:
-        """Return some windows of a block."""
-        c, squares, statistics = (part[rows].cpu() for part in (block.c, block.squares, block.statistics))
-        return cls(ids[rows.cpu()], c, squares, statistics, observed.cpu())
+    def part(self, rows: Tensor, observed: Tensor | None = None) -> Block:
+        """Return some of the windows, by their number or by a mask (b,)."""
+        ids, c, squares, statistics = (values[rows.to(values.device)] for values in self[:4])
+        return Block(ids, c, squares, statistics, observed)
 
-    @classmethod
-    def joined(cls, parts: Sequence[Incomplete]) -> dict[str, Tensor]:
-        """Return all windows of several parts, by field."""
-        return {name: torch.cat(columns) for name, columns in zip(cls._fields, zip(*parts, strict=True), strict=True)}
-
-    @property
-    def nbytes(self) -> int:
-        return sum(int(part.nbytes) for part in self)
+    def split(self) -> tuple[Block, Block | None]:
+        """Return the complete windows, and those that lack entries, if any."""
+        if self.lacking is None:
+            return self, None
+        complete = torch.ones(len(self.ids), dtype=torch.bool, device=self.lacking.device)
+        complete[self.lacking] = False
+        return self.part(complete), self.part(self.lacking, self.observed)
 
 
 @dataclass(frozen=True)
@@ -117,7 +106,7 @@ class Moments:
     --------
     >>> moments = Moments(Compression.none((2, 2)), n_windows=3)
     >>> squares = torch.full((3,), 4.0, dtype=torch.float64)
-    >>> moments.add(torch.arange(3), Block(torch.ones(3, 4), squares, torch.zeros(3, 0)))
+    >>> moments.add(Block(torch.arange(3), torch.ones(3, 4), squares, torch.zeros(3, 0)))
     >>> moments.finish()
     >>> moments.times(torch.eye(4))[0].tolist(), moments.energy
     ([3.0, 3.0, 3.0, 3.0], 12.0)
@@ -145,45 +134,48 @@ class Moments:
         self.rows = torch.zeros(len(self.ids), size, dtype=dtype, device=device)
         # Statistics and the squared norm of each window of the sample.
         self.details = exact(len(self.ids), n_statistics + 1)
+        # Of statistics that may be missing: how many windows have two of them, (S, S).
+        self.pairs = exact(n_statistics, n_statistics)
         self._waiting: list[tuple[Tensor, Tensor]] = []
         # Σccᵀ over all windows, (P, P), after `finish`; not if all rows are kept.
         self.second = torch.zeros(0)
-        # Of statistics that may be missing: how many windows have two of them, (S, S).
-        self.pairs: Tensor | None = None
-        self.incomplete: list[Incomplete] = []
+        self.incomplete: list[Block] = []
         # The number of incomplete windows, and the sum of what they lack as a share.
         self.n_incomplete, self.lost = 0, 0.0
 
-    def add(self, ids: Tensor, block: Block) -> None:
-        """Add windows by their ids (b,); every window is added once, and blocks are added in a fixed order."""
-        if block.lacking is not None:
-            rows, observed = block.lacking
-            self._keep_incomplete(Incomplete.of(ids, block, rows, observed))
-            complete = torch.ones(len(ids), dtype=torch.bool, device=rows.device)
-            complete[rows] = False
-            ids, block = ids[complete.cpu()], block[complete]
-        if not len(ids):
+    def add(self, block: Block) -> None:
+        """Add windows; every window is added once, and blocks are added in a fixed order.
+
+        Windows that lack entries are kept apart, unless no window is to be kept: then these count as their mean.
+        """
+        if self.n_windows:
+            block, incomplete = block.split()
+            if incomplete is not None:
+                self._keep_incomplete(incomplete)
+        if not len(block.ids):
             return
         self.energy += float(block.squares.sum())
         if len(self.ids):
-            places = torch.searchsorted(self.ids, ids).clamp_max(len(self.ids) - 1)
-            chosen = torch.nonzero(self.ids[places] == ids)[:, 0]
+            places = torch.searchsorted(self.ids, block.ids).clamp_max(len(self.ids) - 1)
+            chosen = torch.nonzero(self.ids[places] == block.ids)[:, 0]
             places, chosen = places[chosen].to(self.rows.device), chosen.to(self.rows.device)
             self.rows[places] = block.c[chosen]
             self.details[places] = torch.cat([block.statistics, block.squares[:, None]], dim=1)[chosen]
-        self.count += len(ids)
+        self.count += len(block.ids)
         if not self.keeps_rows:
             self._waiting.append((block.c, block.statistics))
             if sum(len(c) for c, _ in self._waiting) >= _ROWS:
                 self.settle()
 
-    def _keep_incomplete(self, windows: Incomplete) -> None:
-        """Keep incomplete windows, or drop all of them if they are too large to keep."""
-        fits = self.n_incomplete == sum(len(part.ids) for part in self.incomplete)
-        self.incomplete.append(windows)
-        self.n_incomplete += len(windows.ids)
-        self.lost += float((1 - windows.observed.flatten(1).double().mean(dim=1)).sum())
-        if not fits or sum(part.nbytes for part in self.incomplete) > _INCOMPLETE_BYTES:
+    def _keep_incomplete(self, block: Block) -> None:
+        """Keep incomplete windows on the CPU, or drop all of them if they are too large to keep."""
+        kept = [part.cpu() for part in block if part is not None]
+        fits = self.n_incomplete == sum(len(other.ids) for other in self.incomplete)
+        self.incomplete.append(Block(*kept))
+        self.n_incomplete += len(block.ids)
+        self.lost += float((1 - kept[-1].flatten(1).double().mean(dim=1)).sum())
+        size = sum(int(part.nbytes) for other in self.incomplete for part in other if part is not None)
+        if not fits or size > _INCOMPLETE_BYTES:
             self.incomplete = []
 
     def settle(self) -> None:
@@ -192,7 +184,8 @@ class Moments:
             return
         c, statistics = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
         self._waiting = []
-        if self.pairs is not None or bool(torch.isnan(statistics).any()):
+        before = self.count - len(c)
+        if bool(torch.isnan(statistics).any()) or not bool((self.pairs.diagonal() == before).all()):
             self._settle_known(c, statistics)
             return
         # Subtract means in float64: a statistic may be large compared with its deviation. Statistics are in the unit of
@@ -203,11 +196,10 @@ class Moments:
         largest = apart.abs().amax(dim=0)
         unit[size:] = torch.where(largest > 0, largest, 1.0)
         centred = torch.cat([c - mean[:size].to(c.dtype), (apart / unit[size:]).to(c.dtype)], dim=1)
-        before = self.count - len(c)
         apart, share = mean - self.mean, len(c) / self.count
         weight = before * share
-
         self.mean += apart * share
+        self.pairs += len(c)
         if centred.is_cuda:
             product = (centred.T @ centred).double().mul_(torch.outer(unit, unit))
             self.scatter += product.add_(torch.outer(apart, apart), alpha=weight)
@@ -223,8 +215,6 @@ class Moments:
     def _settle_known(self, c: Tensor, statistics: Tensor) -> None:
         """Add windows of which some statistics are missing: each has its own number of windows."""
         known, before, size = ~torch.isnan(statistics), self.count - len(c), c.shape[1]
-        if self.pairs is None:
-            self.pairs = torch.full((known.shape[1],) * 2, float(before), dtype=torch.float64, device=c.device)
         counts = torch.cat([c.new_full((size,), len(c), dtype=torch.float64), known.sum(dim=0).double()])
         earlier = torch.cat([c.new_full((size,), before, dtype=torch.float64), self.pairs.diagonal()])
         rows = torch.cat([c.double(), torch.nan_to_num(statistics)], dim=1)
@@ -241,8 +231,8 @@ class Moments:
         """Add the moments of other windows with the same compression, whose ids follow those of these windows."""
         for moments in (self, other):
             moments.settle()
-        for part in other.incomplete:
-            self._keep_incomplete(part)
+        for block in other.incomplete:
+            self._keep_incomplete(block)
         if other.n_incomplete and not other.incomplete:
             self.incomplete, self.n_incomplete = [], self.n_incomplete + other.n_incomplete
             self.lost += other.lost
@@ -253,27 +243,21 @@ class Moments:
             self.scatter += other.scatter.to(device)
             self.scatter.addr_(step, step)
         self.mean += apart * share
-        if self.pairs is not None or other.pairs is not None:
-            self.pairs = self._pairs() + other._pairs().to(device)
+        self.pairs += other.pairs.to(device)
         self.count, self.energy = self.count + other.count, self.energy + other.energy
         for name in ("ids", "rows", "details"):
             known = getattr(self, name)
             setattr(self, name, torch.cat([known, getattr(other, name).to(known.device)]))
 
-    def _pairs(self) -> Tensor:
-        """Return how many windows have two statistics: (S, S)."""
-        return self.scatter.new_full((self.n_statistics,) * 2, self.count) if self.pairs is None else self.pairs
-
     def _counts(self) -> Tensor:
         """Return the number of windows that each entry of the mean is that of: (P + S,)."""
-        return torch.cat([self.mean.new_full((self.compression.size,), self.count), self._pairs().diagonal()])
+        return torch.cat([self.mean.new_full((self.compression.size,), self.count), self.pairs.diagonal()])
 
     def to_cpu(self) -> None:
         """Add the windows that wait, and move the sums to the CPU."""
         self.settle()
         for name in _SUMS:
             setattr(self, name, getattr(self, name).cpu())
-        self.pairs = None if self.pairs is None else self.pairs.cpu()
 
     def finish(self) -> None:
         """Complete the sums after the last window."""
@@ -376,17 +360,16 @@ class Moments:
             mean = joint.mean(dim=0)
             mean[rank:] = self.mean[size:]
             scatter = (joint - mean).T @ (joint - mean)
-            pairs = None if bool(known.all()) else known.double().T @ known.double()
+            pairs = known.double().T @ known.double()
         else:
             mean = torch.cat([self.mean[:size] @ extract, self.mean[size:]])
             half = torch.cat([extract.T @ self.scatter[:size], self.scatter[size:]])
             scatter = torch.cat([half[:, :size] @ extract, half[:, size:]], dim=1)
-        if pairs is not None:
-            # Statistics that are missing have added nothing to the sums.
-            seen = torch.cat([pairs.new_full((rank,), self.count), pairs.diagonal()])
-            together = torch.minimum(seen[:, None], seen[None])
-            together[rank:, rank:] = pairs
-            scatter = torch.where(together > 0, scatter * (self.count / together.clamp_min(1)), 0.0)
+        # Statistics that are missing have added nothing to the sums.
+        seen = torch.cat([pairs.new_full((rank,), self.count), pairs.diagonal()])
+        together = torch.minimum(seen[:, None], seen[None])
+        together[rank:, rank:] = pairs
+        scatter = torch.where(together > 0, scatter * (self.count / together.clamp_min(1)), 0.0)
         return Coefficients(rank, self.count, mean, scatter / max(self.count, 1), statistics, residuals)
 
     def _sample(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -412,32 +395,28 @@ class Moments:
         """Return the sums as arrays, to save them between two blocks."""
         arrays = {name: getattr(self, name).cpu().numpy() for name in _SUMS}
         arrays |= {"count": np.array(self.count), "energy": np.array(self.energy)}
+        arrays |= {"gaps": np.array([self.n_incomplete, self.lost])}
         if self._waiting:
             waiting = (torch.cat(parts).cpu().numpy() for parts in zip(*self._waiting, strict=True))
             arrays |= dict(zip(("waiting", "waiting statistics"), waiting, strict=True))
-        arrays |= {"gaps": np.array([self.n_incomplete, self.lost])} if self.n_incomplete else {}
-        arrays |= {} if self.pairs is None else {"pairs": self.pairs.cpu().numpy()}
         if self.incomplete:
-            arrays |= {f"incomplete.{name}": part.numpy() for name, part in Incomplete.joined(self.incomplete).items()}
+            columns = zip(*(block[:5] for block in self.incomplete), strict=True)
+            arrays |= {f"incomplete.{number}": torch.cat(parts).numpy() for number, parts in enumerate(columns)}
         return arrays
 
     def restore(self, arrays: dict[str, np.ndarray]) -> None:
         """Set the sums to those of `arrays`."""
         self.count, self.energy = int(arrays["count"].item()), float(arrays["energy"].item())
+        self.n_incomplete, self.lost = int(arrays["gaps"][0]), float(arrays["gaps"][1])
         for name in _SUMS:
             setattr(self, name, torch.from_numpy(arrays[name].copy()).to(getattr(self, name).device))
         if "waiting" in arrays:
             names = ("waiting", "waiting statistics")
             waiting, statistics = (torch.from_numpy(arrays[name].copy()).to(self.mean.device) for name in names)
             self._waiting = [(waiting, statistics)]
-        self.n_incomplete, self.lost = (
-            (int(arrays["gaps"][0]), float(arrays["gaps"][1])) if "gaps" in arrays else (0, 0.0)
-        )
-        if "pairs" in arrays:
-            self.pairs = torch.from_numpy(arrays["pairs"].copy()).to(self.mean.device)
-        if "incomplete.ids" in arrays:
-            stored = (torch.from_numpy(arrays[f"incomplete.{name}"].copy()) for name in Incomplete._fields)
-            self.incomplete = [Incomplete(*stored)]
+        if "incomplete.0" in arrays:
+            parts = (torch.from_numpy(arrays[f"incomplete.{number}"].copy()) for number in range(5))
+            self.incomplete = [Block(*parts)]
 
 
 def leading_axes(covariance: Tensor, deviation: Tensor, count: int) -> tuple[Tensor, Tensor]:

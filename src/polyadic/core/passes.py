@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -21,7 +21,17 @@ from polyadic._util.threads import for_each
 from polyadic.core import persist
 from polyadic.core.algebra import squared_norms
 from polyadic.core.completion import Solver
-from polyadic.core.compression import Compression, ModeSums, check_ranks, largest_core
+from polyadic.core.compression import (
+    Compression,
+    Sums,
+    centred_scatter,
+    check_ranks,
+    largest_core,
+    mean_of,
+    mode_sums,
+    mode_sums_with_gaps,
+    unseen_modes,
+)
 from polyadic.core.missing import Seen, look, without_gaps
 from polyadic.core.moments import Block, Moments
 from polyadic.core.tensorizer import Tensorizer, tensor_shape
@@ -29,13 +39,9 @@ from polyadic.core.tensorizer import Tensorizer, tensor_shape
 if TYPE_CHECKING:
     from polyadic.data.batches import WindowSource
 
-__all__ = ["STAGES", "Missing", "Name", "Parts", "Passes", "Stage", "Sums", "add_windows"]
-
 Name = Literal["floor", "axes", "core"]
 STAGES: tuple[Name, ...] = ("floor", "axes", "core")
 """The passes, in their order."""
-Describe = Callable[..., Tensor]
-"""Function of raw windows (b, channels, time), and of the samples that are present, that returns statistics (b, S)."""
 Setting = Literal["auto"] | Sequence[int] | None
 """The parameter `compression` of `CPD`."""
 
@@ -43,63 +49,6 @@ _PIECE_BYTES = 2**21
 _KEPT_BYTES = 2**28
 _LARGEST_CORE = 2**14
 """Maximum number of entries of a window that is not compressed: second moments in float64 take 2 GiB."""
-
-
-class Missing(NamedTuple):
-    """How missing values are treated: the sampling rate in Hz, if known, and whether dead channels count as present."""
-
-    fs: float | None
-    keep_flat: bool
-
-
-_UNKNOWN_RATE = Missing(None, keep_flat=False)
-
-
-# ------------------------------------------------------------------------ sums
-
-
-class Floors:
-    """Sums from which the floors of a tensorizer follow: number of windows, and the sums of `Tensorizer.measure`.
-
-    With missing values, each sum has its own number of windows.
-    """
-
-    def __init__(self, count: int | Tensor = 0, sums: Tensor | None = None) -> None:
-        self.count, self.sums = count, torch.zeros((), dtype=torch.float64) if sums is None else sums
-
-    def merge(self, other: Floors) -> None:
-        """Add the sums of other windows."""
-        self.count, self.sums = self.count + other.count, self.sums + other.sums
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the sums as arrays, to save them."""
-        return {"count": torch.as_tensor(self.count).numpy(), "sums": self.sums.numpy()}
-
-    def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Set the sums to those of `arrays`."""
-        count = torch.from_numpy(arrays["count"].copy())
-        self.count, self.sums = int(count) if count.numel() == 1 else count, torch.from_numpy(arrays["sums"].copy())
-
-
-class Parts:
-    """Moments of several parts of the windows, masks (N,) that may overlap, collected in one pass."""
-
-    def __init__(self, moments: Sequence[Moments], parts: Sequence[Tensor]) -> None:
-        self.moments, self.parts = list(moments), list(parts)
-        self._positions = [torch.cumsum(part, dim=0) - 1 for part in self.parts]
-
-    def add(self, ids: Tensor, block: Block) -> None:
-        """Add windows by their ids (b,) to the parts that they belong to.
-
-        A part that does not hold the whole block takes incomplete windows with their missing entries at the mean.
-        """
-        for part, position, moments in zip(self.parts, self._positions, self.moments, strict=True):
-            inside = part[ids]
-            some = block if bool(inside.all()) else block[inside.to(block.squares.device)]
-            moments.add(position[ids][inside], some)
-
-
-Sums = Floors | ModeSums | Moments
 
 
 @dataclass(frozen=True)
@@ -111,11 +60,12 @@ class Stage:
     name : "floor", "axes" or "core"
     tensorize : the tensorizer, as far as earlier passes determine it; None if windows are tensors
     units : units of the channels, if known
+    fs : sampling rate in Hz, if known
+    keep_flat : whether dead channels count as present
     compression : the axes of the modes, for "core"
     n_windows : number of windows of the fit, of which "core" keeps a sample; 0 to keep none
-    statistics : function of raw windows (b, channels, time) that returns their statistics (b, S), for "core"; None if
-        there are none
-    missing : how windows with missing values are treated
+    statistics : function of raw windows (b, channels, time), and of the samples that are present, that returns their
+        statistics (b, S), for "core"; None if there are none
     fill : the solver that fills missing entries, for "core"; by default they are 0
     apart : whether windows with missing entries are kept apart, to be filled later
     """
@@ -123,10 +73,11 @@ class Stage:
     name: Name
     tensorize: Tensorizer | None
     units: Sequence[str] = ()
+    fs: float | None = None
+    keep_flat: bool = False
     compression: Compression | None = None
     n_windows: int = 0
-    statistics: Describe | None = None
-    missing: Missing = _UNKNOWN_RATE
+    statistics: Callable[..., Tensor] | None = None
     fill: Solver | None = None
     apart: bool = False
 
@@ -142,70 +93,68 @@ class Stage:
         return plain or self.tensorize
 
     def start(self, example: Tensor, device: torch.device | str = "cpu", ids: tuple[int, int] | None = None) -> Any:
-        """Return empty sums, of type `Sums`, for windows like this example (1, …); `device`, `ids` as for `Moments`."""
-        if self.name == "floor":
-            return Floors()
-        if self.name == "axes":
-            return ModeSums(tensor_shape(self._front, example))
+        """Return empty `Sums` or `Moments` for windows like this example (1, …); `device`, `ids` as for `Moments`."""
+        if self.name != "core":
+            return Sums()
         assert self.compression is not None
         count = 0 if self.statistics is None else self.statistics(example).shape[1]
         return Moments(self.compression, self.n_windows, count, example.dtype, device, ids)
 
-    def summarise(self, X: Tensor, place: int = 0, kept: Kept | None = None) -> Any:
-        """Return what is added to the sums for raw windows (b, …), of which the first has the id `place`."""
+    def summarise(self, ids: Tensor, X: Tensor, kept: Kept | None = None) -> Sums | Block:
+        """Return what is added to the sums for raw windows (b, …) with these ids (b,)."""
         if self.name == "floor":
             return self._floors(X)
-        known = None if kept is None else kept.tensors.pop(place, None)
-        if kept is not None and known is not None:
-            return self._summary(Seen(X, known.sub_(kept.centre)))
-        seen = look(X, self._front, self.missing.fs, keep_flat=self.missing.keep_flat)
-        if kept is not None and self.name == "axes" and seen.windows is X:  # complete
-            kept.tensors[place] = seen.T
-        return self._summary(seen)
+        first = int(ids[0])
+        if kept is not None and first in kept.tensors:
+            seen = Seen(X, kept.tensors.pop(first).sub_(kept.centre))
+        else:
+            seen = look(X, self._front, self.fs, keep_flat=self.keep_flat)
+            if kept is not None and self.name == "axes" and seen.windows is X:  # complete
+                kept.tensors[first] = seen.T
+        return self._mode_sums(seen) if self.name == "axes" else self._block(ids, seen)
 
-    def _floors(self, X: Tensor) -> Floors:
+    def _floors(self, X: Tensor) -> Sums:
         assert self.tensorize is not None
-        filled, rows, present, _ = without_gaps(X, self.missing.fs, None, self.missing.keep_flat)
+        filled, rows, present, _ = without_gaps(X, self.fs, None, self.keep_flat)
         if rows is None or present is None:
-            return Floors(len(X), self.tensorize.measure(filled, self.units))
-        sums, counts = self.tensorize.measure_present(filled[rows], present)
-        complete = torch.ones(len(X), dtype=torch.bool, device=X.device)
-        complete[rows] = False
-        if bool(complete.any()):
-            sums, counts = sums + self.tensorize.measure(filled[complete], self.units), counts + int(complete.sum())
-        return Floors(counts, sums)
+            floors, counts = self.tensorize.measure(filled, self.units)
+        else:
+            floors, counts = self.tensorize.measure(filled[rows], self.units, present)
+            complete = torch.ones(len(X), dtype=torch.bool, device=X.device)
+            complete[rows] = False
+            if bool(complete.any()):
+                others = self.tensorize.measure(filled[complete], self.units)
+                floors, counts = floors + others[0], counts + others[1]
+        return Sums(windows=torch.tensor([len(X)]), floors=floors, counts=counts)
 
-    def _summary(self, seen: Seen) -> Any:
-        """Return what is added to the sums for windows and their tensors."""
+    def _mode_sums(self, seen: Seen) -> Sums:
+        baseline = (lambda T: None) if self._front is None else self._front.baseline_sums
+        if seen.gaps is None:
+            return mode_sums(seen.T, baseline(seen.T))
+        return mode_sums_with_gaps(seen.T, seen.gaps.rows, seen.gaps.observed, baseline)
+
+    def _block(self, ids: Tensor, seen: Seen) -> Block:
         X, T, gaps, _ = seen
-        if self.name == "axes":
-            if gaps is not None:
-                none = torch.zeros((), dtype=torch.float64)
-                baseline = (lambda T: none) if self._front is None else self._front.baseline_sums
-                return ModeSums.of_incomplete(T, gaps.rows, gaps.observed, baseline)
-            return ModeSums.of(T, None if self._front is None else self._front.baseline_sums(T))
         assert self.compression is not None
         statistics = T.new_zeros(len(T), 0, dtype=torch.float64) if self.statistics is None else self.statistics(X)
         if gaps is None:
-            return Block(self.compression.compress(T), squared_norms(T), statistics)
-        T = T.clone()
-        T[gaps.rows] = (
-            T[gaps.rows] * gaps.observed if self.fill is None else self.fill.filled(T[gaps.rows], gaps.observed)
-        )
+            return Block(ids, self.compression.compress(T), squared_norms(T), statistics)
+        T, lacking = T.clone(), T[gaps.rows]
+        T[gaps.rows] = lacking * gaps.observed if self.fill is None else self.fill.filled(lacking, gaps.observed)
         if self.statistics is not None and gaps.present is not None:
             statistics[gaps.rows] = self.statistics(X[gaps.rows], gaps.present)
-        lacking = (gaps.rows, gaps.observed) if self.apart else None
-        return Block(self.compression.compress(T), squared_norms(T), statistics, lacking)
+        apart = (gaps.observed, gaps.rows) if self.apart else ()
+        return Block(ids, self.compression.compress(T), squared_norms(T), statistics, *apart)
 
     def piece_rows(self, X: Tensor) -> int:
         """Return the number of windows of a piece: one fits the cache of a CPU core; a GPU takes whole blocks."""
-        if self.name == "floor" or X.is_cuda or (self.tensorize is not None and not self.tensorize.threaded):
+        if self.name == "floor" or X.is_cuda or (self.tensorize is not None and not self.tensorize.trusted):
             return len(X)
         known = self.tensorize.shape(*X.shape[1:]) if self.tensorize is not None and X.ndim == 3 else None
         size = math.prod(known or X.shape[1:]) * X.element_size()
         return max(1, _PIECE_BYTES // size)
 
-    def following(self, sums: Any, setting: Setting, count: int, dtype: torch.dtype) -> Stage:
+    def following(self, sums: Sums, setting: Setting, count: int, dtype: torch.dtype) -> Stage:
         """Return the stage after this one, as it follows from the sums over all windows.
 
         setting : the parameter `compression` of `CPD`
@@ -214,20 +163,36 @@ class Stage:
         tensorize = self.tensorize
         if self.name == "floor":
             if tensorize is not None and not tensorize.is_measured:
-                tensorize = tensorize.measured(sums.sums, sums.count, self.units)
+                tensorize = tensorize.measured(sums["floors"], sums["counts"], self.units)
             return replace(self, name="axes", tensorize=tensorize)
-        shape, limit = tuple(sums.total.shape), core_limit(setting, count)
+        shape, limit = tuple(sums["total"].shape), core_limit(setting, count)
         ranks = check_ranks(setting, shape, limit)
         centre = torch.zeros(shape, dtype=torch.float64)
         if tensorize is not None and self.finds_mean:
-            tensorize = tensorize.centred(sums.mean)
+            tensorize = tensorize.centred(mean_of(sums))
             centre = tensorize.uncentred(centre[None])[0]
-        if tensorize is not None:
-            tensorize = tensorize.with_baseline(sums.baseline / sums.count)
+        if tensorize is not None and "baseline" in sums:
+            tensorize = tensorize.with_baseline(sums["baseline"] / sums["windows"])
         compression = Compression.none(shape)
         if setting is not None:
-            compression = Compression.from_scatter(sums.centred(centre), limit, ranks, dtype, sums.unseen_modes)
+            scatter = centred_scatter(sums, centre)
+            compression = Compression.from_scatter(scatter, limit, ranks, dtype, unseen_modes(sums))
         return replace(self, name="core", tensorize=tensorize, compression=compression)
+
+    # ----------------------------------------------------------------- files
+
+    def described(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return what earlier passes determined, as arrays and a JSON header."""
+        header = {"stage": self.name, "tensorize": persist.encode(self.tensorize)}
+        if self.compression is None:
+            return {}, header
+        return self.compression.arrays(), header | {"shape": list(self.compression.shape)}
+
+    def restored(self, arrays: Mapping[str, np.ndarray], header: Mapping[str, Any]) -> Stage:
+        """Return this stage with what `described` returned."""
+        compression = Compression.from_arrays(arrays, header["shape"]) if "shape" in header else None
+        tensorize = persist.decode_tensorizer(header["tensorize"])
+        return replace(self, name=header["stage"], tensorize=tensorize, compression=compression)
 
 
 class Kept:
@@ -236,6 +201,24 @@ class Kept:
     def __init__(self) -> None:
         self.tensors: dict[int, Tensor] = {}
         self.centre = torch.zeros(())
+
+
+class Parts:
+    """Moments of several parts of the windows, masks (N,) that may overlap, collected in one pass."""
+
+    def __init__(self, moments: Sequence[Moments], parts: Sequence[Tensor]) -> None:
+        self.moments, self.parts = list(moments), list(parts)
+        self._positions = [torch.cumsum(part, dim=0) - 1 for part in self.parts]
+
+    def add(self, block: Block) -> None:
+        """Add windows to the parts that they belong to.
+
+        A part of a block takes incomplete windows with their missing entries at the mean.
+        """
+        for part, position, moments in zip(self.parts, self._positions, self.moments, strict=True):
+            inside = part[block.ids]
+            some = block if bool(inside.all()) else block.part(inside)
+            moments.add(some._replace(ids=position[some.ids]))
 
 
 def add_windows(
@@ -248,13 +231,12 @@ def add_windows(
     """
     for ids, X in source.raw_blocks(begin):
         rows = stage.piece_rows(X)
-        pieces = list(zip(torch.split(ids, rows), torch.split(X, rows), strict=True))
-        results = for_each(lambda piece: stage.summarise(piece[1], int(piece[0][0]), kept), pieces)
-        for (part, _), result in zip(pieces, results, strict=True):
-            if stage.name == "core":
-                sums.add(part + first, result)
-            else:
+        pieces = list(zip(torch.split(ids + first, rows), torch.split(X, rows), strict=True))
+        for result in for_each(lambda piece: stage.summarise(*piece, kept), pieces):
+            if isinstance(result, Sums):
                 sums.merge(result)
+            else:
+                sums.add(result)
         yield len(ids)
 
 
@@ -272,8 +254,8 @@ class Passes:
 
     Parameters
     ----------
-    source : the raw windows. If it has a method `partial_sums(stage, first)`, this yields numbers of windows and their
-        sums, in order from window `first`; otherwise the windows are read here
+    source : the raw windows. If it has a method `add_sums(stage, sums, first)`, this adds the windows from `first` and
+        yields their numbers, block by block; otherwise they are read here
     stage : the first of the passes, and later the current one
     compression : "auto", None or the rank of each mode, as for `CPD`
     after_block : called after each block of each pass
@@ -294,33 +276,23 @@ class Passes:
     def __post_init__(self) -> None:
         self._begin(self.stage)
 
-    @property
-    def tensorize(self) -> Tensorizer | None:
-        """The tensorizer, as far as the passes so far determine it."""
-        return self.stage.tensorize
-
-    @property
-    def moments(self) -> Moments:
-        """The moments, after `run`."""
-        assert isinstance(self.sums, Moments)
-        return self.sums
-
     def run(self) -> Moments:
-        """Run the passes that are left, and return the moments; `tensorize` is calibrated afterwards."""
+        """Run the passes that are left, and return the moments; the tensorizer of `stage` is calibrated afterwards."""
         self._reach_core()
         both = None
         if self.masks_of is not None:
             if self.done:  # a checkpoint has no parts: repeat the pass
                 self._begin(self.stage)
-            masks, stage = self.masks_of(len(self.moments.mean)), replace(self.stage, n_windows=0)
-            self.parts = [stage.start(self.source.example(), self.source.device) for _ in masks]
+            masks = self.masks_of(len(self.sums.mean))
+            self.parts = self._start_parts([0] * len(masks))
             everything = torch.ones(self.source.n_windows, dtype=torch.bool)
-            both = Parts([self.moments, *self.parts], [everything, *masks])
+            both = Parts([self.sums, *self.parts], [everything, *masks])
         self._add(both)
-        self.moments.finish()
+        moments: Moments = self.sums
+        moments.finish()
         for part in self.parts:
             part.to_cpu()
-        return self.moments
+        return moments
 
     def filled_by(self, solver: Solver | None) -> Moments:
         """Read the windows again, and return their moments with missing entries filled by a solver, or 0."""
@@ -329,8 +301,7 @@ class Passes:
     def of_parts(self, parts: Sequence[Tensor]) -> list[Moments]:
         """Return the moments of several parts of the windows, masks (N,), collected in the same pass."""
         self._reach_core()
-        stages = [replace(self.stage, n_windows=int(part.sum())) for part in parts]
-        collected = [stage.start(self.source.example(), self.source.device) for stage in stages]
+        collected = self._start_parts([int(part.sum()) for part in parts])
         self._add(Parts(collected, parts))
         for moments in collected:
             moments.finish()
@@ -338,30 +309,28 @@ class Passes:
 
     def arrays(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return the sums after a block, as arrays and a JSON header, to resume from them."""
-        header: dict[str, Any] = {"stage": self.stage.name, "done": self.done}
-        header["tensorize"] = persist.encode(self.tensorize)
-        compression = self.stage.compression
-        if compression is None:
-            return self.sums.arrays(), header
-        header["shape"] = list(compression.shape)
-        return {**self.sums.arrays(), **compression.arrays()}, header
+        arrays, header = self.stage.described()
+        return arrays | self.sums.arrays(), header | {"done": self.done}
 
     def restore(self, arrays: dict[str, np.ndarray], header: dict[str, Any]) -> None:
         """Continue after the block at which `arrays` was called."""
-        tensorize = persist.decode_tensorizer(header["tensorize"], self.tensorize)
-        compression = Compression.from_arrays(arrays, header["shape"]) if "shape" in header else None
-        self._begin(replace(self.stage, name=header["stage"], tensorize=tensorize, compression=compression))
+        self._begin(self.stage.restored(arrays, header))
         self.done = int(header["done"])
         if self.done == self.source.n_windows and isinstance(self.sums, Moments):
             self.sums = self.stage.start(self.source.example())  # finished ones are on the CPU
         self.sums.restore(arrays)
+
+    def _start_parts(self, counts: Sequence[int]) -> list[Moments]:
+        """Return empty moments of parts of so many windows; 0 to keep none of them."""
+        stages = [replace(self.stage, n_windows=count) for count in counts]
+        return [stage.start(self.source.example(), self.source.device) for stage in stages]
 
     def _reach_core(self) -> None:
         """Run the passes before the last, and begin the last one, unless it has begun."""
         source, setting = self.source, self.compression
         of_fit = setting, source.n_windows, source.dtype
         if self.stage.name == "floor":
-            if self.tensorize is not None and not self.tensorize.is_measured:
+            if self.stage.tensorize is not None and not self.stage.tensorize.is_measured:
                 self._add()
             axes = self.stage.following(self.sums, *of_fit)
             shape = tensor_shape(axes.tensorize, source.example())
@@ -371,36 +340,30 @@ class Passes:
                 return
             self._begin(axes)
             size = source.n_windows * math.prod(shape) * source.dtype.itemsize
-            on_cpu = source.device.type == "cpu" and not hasattr(source, "partial_sums")
-            self._kept = Kept() if self.tensorize is not None and on_cpu and size <= _KEPT_BYTES else None
+            on_cpu = source.device.type == "cpu" and not hasattr(source, "add_sums")
+            self._kept = Kept() if self.stage.tensorize is not None and on_cpu and size <= _KEPT_BYTES else None
         if self.stage.name == "axes":
             self._add()
-            finds_mean = self.stage.finds_mean
+            finds_mean, shape = self.stage.finds_mean, self.sums["total"].shape
             self._begin(self.stage.following(self.sums, *of_fit))
-            if self._kept is not None and finds_mean and self.tensorize is not None:
-                assert self.stage.compression is not None
-                zeros = torch.zeros(1, *self.stage.compression.shape, dtype=torch.float64)
-                self._kept.centre = self.tensorize.uncentred(zeros)[0].to(source.dtype)
+            if self._kept is not None and finds_mean and self.stage.tensorize is not None:
+                centre = self.stage.tensorize.uncentred(torch.zeros(1, *shape, dtype=torch.float64))
+                self._kept.centre = centre[0].to(source.dtype)
 
     def _begin(self, stage: Stage) -> None:
         """Begin a pass with empty sums."""
-        ids = (0, 0) if hasattr(self.source, "partial_sums") else None
+        ids = (0, 0) if hasattr(self.source, "add_sums") else None
         self.stage, self.done = stage, 0
         self.sums = stage.start(self.source.example(), self.source.device, ids)
 
     def _add(self, sums: Any = None) -> None:
         """Add the windows that are left to the sums of this pass."""
-        partial = getattr(self.source, "partial_sums", None)
-        if partial is None:
-            kept = None if self.stage.name == "floor" else self._kept
-            blocks: Iterator[tuple[int, Any]] = (
-                (count, None) for count in add_windows(self.stage, self.source, sums or self.sums, self.done, kept=kept)
-            )
+        sums = self.sums if sums is None else sums
+        if hasattr(self.source, "add_sums"):
+            counts: Iterator[int] = self.source.add_sums(self.stage, sums, self.done)
         else:
-            blocks = partial(self.stage, self.done)
-        for count, part in blocks:
-            if part is not None:
-                self.sums.merge(part)
+            counts = add_windows(self.stage, self.source, sums, self.done, kept=self._kept)
+        for count in counts:
             self.done += count
             if self.after_block is not None:
                 self.after_block(self)

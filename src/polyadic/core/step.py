@@ -28,7 +28,6 @@ from polyadic.core.algebra import (
     project,
     ridge_inverse,
     ridge_solve,
-    squared_errors,
     squared_norms,
 )
 
@@ -306,7 +305,8 @@ def feature_extractor(factors: Sequence[Tensor], alpha: float) -> Callable[[Tens
     def extract(T: Tensor) -> tuple[Tensor, Tensor]:
         M = project(T, factors)
         x = fixed_point(M, inverse, Objective(alpha), 1)
-        return x, squared_errors(T, x, M, G)
+        exact = x.double()
+        return x, squared_norms(T) + ((exact @ G - 2 * M) * exact).sum(dim=1)
 
     return extract
 

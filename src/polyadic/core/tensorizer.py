@@ -1,39 +1,33 @@
 """Tensorizers, which map raw windows (b, channels, time) to tensors (b, I, J, …), and the axes of the tensors.
 
-To add one, subclass `Tensorizer` and pass `polyadic.testing.TensorizerContract`. A plain function also works:
-`as_tensorizer` wraps it.
+To add one, subclass `Tensorizer` and pass `polyadic.testing.TensorizerContract`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
-from polyadic._util.immutable import Immutable, OwnFunction
+from polyadic._util.immutable import Immutable
 from polyadic._util.torch_state import plain_torch
-from polyadic.core.algebra import squared_norms
 from polyadic.errors import PolyadicError
 
 __all__ = [
     "Axis",
-    "CForm",
-    "FunctionTensorizer",
     "Layout",
-    "OnnxGraph",
     "Tensorizer",
-    "as_tensorizer",
     "channel_axis",
+    "check_tensorizer",
     "numbered_axes",
     "tensor_shape",
     "tensors",
-    "tensors_into",
     "time_axis",
 ]
 
@@ -109,61 +103,6 @@ class Layout(NamedTuple):
     row_step: int
 
 
-class OnnxGraph(Protocol):
-    """The graph that a tensorizer adds its ONNX nodes to; nodes and constants are referred to by name.
-
-    centre : (channels,), levels near those of the channels, to compute with small numbers; None if unknown
-    """
-
-    centre: NDArray[Any] | None
-
-    def constant(self, values: ArrayLike, dtype: Any = None) -> str: ...
-
-    def add(self, operator: str, *inputs: str, **attributes: Any) -> str: ...
-
-    def pair(self, operator: str, *inputs: str, **attributes: Any) -> tuple[str, str]: ...
-
-
-@dataclass(frozen=True, eq=False)
-class CForm:
-    """C99 code of a tensorizer, which computes one slice of a window's tensor (I, J, K) at a time to save memory.
-
-    The code defines one function, which fills `tensor` (I, J) with slice `frame` of the last mode::
-
-        static void polyadic_frame(const float (*window)[POLYADIC_SAMPLES], int start, int frame,
-                                   float (*tensor)[POLYADIC_COLUMNS], float *work)
-
-    Rows of `window` are ring buffers: the first sample of a channel is at index `start`, and index 0 follows the last.
-    ``POLYADIC_CHANNELS``, ``POLYADIC_SAMPLES`` and ``POLYADIC_COLUMNS``, which is J, are defined, and code that uses
-    ``polyadic_centre[channel]`` gets a level near that of the channel, to compute with small numbers. All names must
-    begin with ``polyadic_`` or ``POLYADIC_``.
-
-    For windows with missing samples, the code also defines a function between ``#ifdef POLYADIC_MASKED_BYTES`` and
-    ``#endif``, which returns whether a slice of all rows of a channel is observed; row i is of channel i modulo the
-    number of channels, and ``POLYADIC_BIT(present, n)`` tells whether sample n is present::
-
-        static int polyadic_observed(const unsigned char *present, int frame)
-
-    Parameters
-    ----------
-    shape : (I, J, K) of the tensors
-    code : the C code
-    defines : integer constants that the code needs, by name without ``POLYADIC_``
-    tables : arrays that the code needs, by name without ``polyadic_``: float if they are floating point, else int
-    work : number of floats in `work`
-    mean : (I, J), array that the caller subtracts from every slice, or None
-    scale : (channels,), a typical standard deviation of each channel, for test signals
-    """
-
-    shape: tuple[int, int, int]
-    code: str
-    defines: Mapping[str, int] = field(default_factory=dict)
-    tables: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    work: int = 0
-    mean: NDArray[np.float64] | None = None
-    scale: NDArray[np.float64] | None = None
-
-
 class Tensorizer(Immutable, ABC):
     """Base class of all tensorizers: a frozen dataclass of settings that implements `transform`.
 
@@ -171,17 +110,16 @@ class Tensorizer(Immutable, ABC):
     depends on the data is set by `calibrated`, from some windows, or for `CPD` by `measured`, `centred` and
     `with_baseline`, from sums over all windows.
 
-    A subclass defined with `trusted=True` guarantees finite values of the right shape for every finite batch and does
-    not modify its input; its output is not checked. One with `threaded=True` uses `polyadic._util.threads`.
+    A subclass defined with `trusted=True` guarantees finite values of the right shape for every finite batch, does not
+    modify its input, and uses `polyadic._util.threads` instead of torch's; its output is not checked.
     `polyadic.testing.TensorizerContract` contains the tests that every tensorizer should pass.
     """
 
     trusted: ClassVar[bool] = False
-    threaded: ClassVar[bool] = False
 
-    def __init_subclass__(cls, trusted: bool = False, threaded: bool = False, **options: Any) -> None:
+    def __init_subclass__(cls, trusted: bool = False, **options: Any) -> None:
         super().__init_subclass__(**options)
-        cls.trusted, cls.threaded = trusted, threaded
+        cls.trusted = trusted
 
     @abstractmethod
     def transform(self, X: Tensor) -> Tensor:
@@ -217,22 +155,15 @@ class Tensorizer(Immutable, ABC):
         """Number of entries of a tensor that say what one independent entry would; residuals are that dependent."""
         return 1.0
 
-    def measure_present(self, X: Tensor, present: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sums of `measure` over windows that lack samples, and the number of windows in each sum: (n,).
+    def measure(self, X: Tensor, units: Sequence[str] = (), present: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the sums over a batch (b, channels, time) that `measured` needs, and their windows: (n,) each.
 
-        Missing samples of X (b, channels, time) have any finite values; `present` is bool of the same shape.
+        Samples that are not `present` (b, channels, time) have any finite values. Results are on the CPU.
         """
-        raise PolyadicError(f"{self._what()} cannot be calibrated on windows with missing values: fill or remove them")
-
-    def measure(self, X: Tensor, units: Sequence[str] = ()) -> Tensor:
-        """Return the sums over a batch (b, channels, time) that `measured` needs: (n,) float64 on the CPU."""
         raise NotImplementedError
 
-    def measured(self, sums: Tensor, count: int | Tensor, units: Sequence[str] = ()) -> Self:
-        """Return a copy with what must be known before tensors can be computed set from the sums over all windows.
-
-        `sums` (n,) are from `measure`, added over all batches; `count` is the number of windows, (n,) if these differ.
-        """
+    def measured(self, sums: Tensor, counts: Tensor, units: Sequence[str] = ()) -> Self:
+        """Return a copy with what must be known before tensors can be computed set from the sums over all windows."""
         return self
 
     def without_mean(self) -> Self | None:
@@ -243,9 +174,9 @@ class Tensorizer(Immutable, ABC):
         """Return a copy that subtracts the mean of the tensors of `without_mean`: (I, J, …) float64."""
         raise NotImplementedError
 
-    def baseline_sums(self, T: Tensor) -> Tensor:
-        """Return the sums over tensors (b, I, J, …) that `with_baseline` needs of all windows; 0 if it needs none."""
-        return torch.zeros((), dtype=torch.float64)
+    def baseline_sums(self, T: Tensor) -> Tensor | None:
+        """Return the sums over tensors (b, I, J, …) that `with_baseline` needs of all windows, if any."""
+        return None
 
     def with_baseline(self, baseline: Tensor) -> Self:
         """Return a copy that knows the mean over windows of `baseline_sums`, for `polyadic.explain.expression`."""
@@ -297,50 +228,11 @@ class Tensorizer(Immutable, ABC):
         """Return the device tensors that `into` reads; a CUDA graph that captures it must keep them alive."""
         return None
 
-    def onnx(self, graph: OnnxGraph, window: str, sample_shape: tuple[int, ...]) -> tuple[str, NDArray[np.intp]]:
-        """Write the ONNX form of `transform`, for the input `window` (N, channels, time) float32.
 
-        Returns
-        -------
-        the name of the node with the tensors (N, I, J, …), and (I,) the index in the first mode of each of its entries
-        """
-        raise PolyadicError(f"{self._what()} has no ONNX form: use a tensorize whose class defines `onnx`")
-
-    def onnx_observed(self, graph: OnnxGraph, lost: str, sample_shape: tuple[int, ...]) -> str | None:
-        """Write the ONNX form of `observed`, if all entries of a row and a frame are observed together.
-
-        `lost` names the samples that are missing, (N, channels, time) float32: 1 or 0. The result names the node with
-        the observed frames (N, channels, frames) bool; None if there is no such form.
-        """
-        return None
-
-    def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
-        """Return the C form, for windows (channels, time)."""
-        raise PolyadicError(f"{self._what()} has no C form: use a tensorize whose class defines `c_form`")
-
-    def _what(self) -> str:
-        return "a function of your own" if self.describe() is not None else type(self).__name__
-
-
-@dataclass(frozen=True, repr=False)
-class FunctionTensorizer(OwnFunction, Tensorizer):
-    """A function from batches to tensors; files contain no code, so pass it again to `polyadic.load`."""
-
-    function: Callable[[Tensor], Tensor]
-
-    def transform(self, X: Tensor) -> Tensor:
-        return self.function(X)
-
-
-def as_tensorizer(tensorize: Any) -> Tensorizer | None:
-    """Convert a function that an estimator accepts as `tensorize` to a `Tensorizer`."""
-    if tensorize is None or isinstance(tensorize, Tensorizer):
-        return tensorize
-    if callable(tensorize) and not isinstance(tensorize, type):
-        return FunctionTensorizer(tensorize)
-    raise PolyadicError(
-        f"tensorize must be None, a Tensorizer such as STFT or a function of a batch, but is {tensorize!r}"
-    )
+def check_tensorizer(tensorize: Any) -> None:
+    """Raise unless `tensorize` is a tensorizer or None."""
+    if tensorize is not None and not isinstance(tensorize, Tensorizer):
+        raise PolyadicError(f"tensorize must be None or a Tensorizer such as STFT, but is {tensorize!r}")
 
 
 # --------------------------------------------------------- checked output
@@ -362,16 +254,6 @@ def tensors(tensorizer: Tensorizer | None, batch: Tensor) -> Tensor:
         given = f"type {T.dtype}" if T.is_complex() else "NaN or infinity"
         raise PolyadicError(f"tensorize must return finite real numbers, but returned {given}")
     return T.to(batch).contiguous()
-
-
-def tensors_into(tensorizer: Tensorizer | None, batch: Tensor, T: Tensor) -> Tensor:
-    """Write the tensors of a batch into T (b, I, J, …), and return their squared norms: (b,) float64."""
-    squares = None
-    if tensorizer is None:
-        T.copy_(batch)
-    else:
-        squares = tensorizer.into(batch, T)
-    return squared_norms(T) if squares is None else squares
 
 
 def tensor_shape(tensorizer: Tensorizer | None, example: Tensor) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from torch import Tensor
 from polyadic._util.checks import Readable
 from polyadic._util.random_streams import permutation
 from polyadic._util.threads import for_each, in_pool, start, thread_pool
-from polyadic.augment import Augmentation, WindowIndex, split_pairing
+from polyadic.augment import Augmentation, split_neighbour
 from polyadic.core.tensorizer import Tensorizer, tensor_shape, tensors
 from polyadic.errors import PolyadicError
 
@@ -270,15 +270,18 @@ class WindowSource:
 
     def augmented(self, batch: Tensor, ids: Tensor, sweep: int) -> Tensor:
         """Return the augmented views of windows `ids` in this sweep, (b, …); without a partner, the window itself."""
-        pairing, rest = split_pairing(self.augment)
-        if pairing is not None:
-            partners, batch = pairing.partners(self._index, ids), batch.clone()
+        neighbour, rest = split_neighbour(self.augment)
+        if neighbour is not None:
+            partners, batch = self._partners[ids.cpu()], batch.clone()
             batch[partners >= 0] = self.samples.take(partners[partners >= 0], self.device, self.dtype)
         return batch if rest is None else rest(batch, ids + self.first_id, seed=self.seed, sweep=sweep)
 
     @cached_property
-    def _index(self) -> WindowIndex:
-        return WindowIndex.of(self.samples.data)
+    def _partners(self) -> Tensor:
+        """The window that is the view of each window, −1 for none: (N,)."""
+        neighbour, _ = split_neighbour(self.augment)
+        assert neighbour is not None
+        return neighbour.partners(self.samples.data)
 
 
 def to_device(batch: Tensor, device: torch.device) -> Tensor:

@@ -16,15 +16,13 @@ from torch import Tensor
 
 from polyadic._util.immutable import Immutable
 from polyadic._util.threads import thread_pool
-from polyadic.augment import Augmentation, as_augmentation
-from polyadic.core.tensorizer import Tensorizer, as_tensorizer, tensor_shape, tensors
+from polyadic.augment import Augmentation, check_augmentation
+from polyadic.core.tensorizer import Tensorizer, check_tensorizer, tensor_shape, tensors
 from polyadic.data.batches import Samples, WindowSource, choose_device, integer_random_state, prefetch
 from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.data.labels import known_labels
 from polyadic.errors import PolyadicError
 from polyadic.spectral import recommended_stft
-
-__all__ = ["WindowEstimator", "all_or_nothing", "labelled_windows"]
 
 _CALIBRATION_WINDOWS = 1024
 _BATCH_BYTES = 2**25
@@ -91,7 +89,9 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     def _tensorizer(self, shape: tuple[int, ...]) -> Tensorizer | None:
         """Return the tensorizer for samples of this shape (N, …), not yet calibrated."""
         if not (isinstance(self.tensorize, str) and self.tensorize == "auto"):
-            return as_tensorizer(self.tensorize)
+            tensorizer: Tensorizer | None = self.tensorize
+            check_tensorizer(tensorizer)
+            return tensorizer
         if len(shape) == 2:
             raise PolyadicError(
                 f"X must be windows (N, channels, time), but has shape {shape}: cut one recording (time, channels) "
@@ -103,8 +103,10 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _augmentation(self) -> Augmentation | None:
         """Return the augmentation of an estimator that has one."""
-        augment = getattr(self, "augment", None)
-        return None if augment is None else as_augmentation(augment)
+        augment: Augmentation | None = getattr(self, "augment", None)
+        if augment is not None:
+            check_augmentation(augment)
+        return augment
 
     def _check_windows(self) -> None:
         """Raise if `tensorize` or `augment` is invalid."""
@@ -150,9 +152,8 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
         return WindowSource(samples, self.tensorize_, self._augmentation(), self.seed_, device, samples.dtype)
 
     def _pool(self, device: torch.device) -> AbstractContextManager[None]:
-        """Return the thread pool for batches on a CPU; a user's functions use torch's threads instead."""
-        tensorize, augment = self.tensorize_, self._augmentation()
-        ours = (tensorize is None or tensorize.threaded) and (augment is None or augment.per_window)
+        """Return the thread pool for batches on a CPU; a tensorizer of your own uses torch's threads instead."""
+        ours = self.tensorize_ is None or self.tensorize_.trusted
         return thread_pool() if ours and device.type == "cpu" else nullcontext()
 
     def _tensor_shape(self, source: WindowSource) -> tuple[int, ...]:

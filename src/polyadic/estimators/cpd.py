@@ -32,7 +32,7 @@ from polyadic.core.completion import CALIBRATION, FEWEST_CHANNELS, CompletedMome
 from polyadic.core.compression import Compression
 from polyadic.core.missing import look
 from polyadic.core.moments import Block, Moments
-from polyadic.core.passes import Missing, Passes, Stage
+from polyadic.core.passes import Passes, Stage
 from polyadic.core.solve import Progress, Settings, empty_history, solve, warn_of_vanished
 from polyadic.core.step import Objective, State, Statistics, step
 from polyadic.core.tensorizer import tensors
@@ -45,8 +45,6 @@ from polyadic.scale.cluster import ChunkSource, chunks_of
 from polyadic.scale.moments import Moments as SavedMoments
 from polyadic.scale.moments import MomentsSource, group_masks, most_groups
 from polyadic.statistics import levels, rounding, window_statistics
-
-__all__ = ["CPD", "LEARNING_RATE", "MORE_SWEEPS", "store_parameters"]
 
 MORE_SWEEPS = "Increase max_sweeps, or set tol=0 if exactly this many sweeps are intended."
 """Advice for a loss that has not converged; commands name their own option instead."""
@@ -73,8 +71,8 @@ class CPD(CPModel):
     ----------
     rank : number of components; default 32
     tensorize : maps a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
-        `polyadic.spectral.STFT`, or a function; None if X already holds tensors. "auto" (default)
-        uses `polyadic.spectral.recommended_stft` for windows, and None for X with more than three dimensions
+        `polyadic.spectral.STFT`; None if X already holds tensors. "auto" (default) uses
+        `polyadic.spectral.recommended_stft` for windows, and None for X with more than three dimensions
     readout : a `polyadic.readout.Readout`, which maps coefficients to features; None returns the coefficients
         themselves, as in the paper. "auto" (default) is `Readout()`
     nonnegative : constrain the bases to be non-negative; "auto" (default) does so for centred log amplitudes
@@ -151,7 +149,6 @@ class CPD(CPModel):
         X: Any,
         y: Any = None,
         *,
-        after_sweep: Callable[[Self], None] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
         checkpoint_every: float = 60.0,
@@ -165,8 +162,6 @@ class CPD(CPModel):
             `dask.array` or a list of paths of stores and of folders of recordings, whose chunks Dask workers read (see
             `polyadic.scale.recordings`); and `polyadic.scale.Moments`, for which no data are read
         y : ignored
-        after_sweep : called with the estimator after every sweep; its `factors_` and `history_` are those of the
-            current restart, whose number (from 1) is `attempt_`. The sweep of the consensus comes last
         checkpoint : file in which to save the state of the fit from time to time
         resume : resume from that file, if it exists. On a CPU the result is bit-identical to that of an
             uninterrupted fit. `max_sweeps`, `tol`, `patience`, `device` and `verbose` may change
@@ -176,13 +171,12 @@ class CPD(CPModel):
         -------
         the estimator itself
         """
-        self._fit(X, after_sweep, checkpoint, resume, checkpoint_every)
+        self._fit(X, checkpoint, resume, checkpoint_every)
         return self
 
     def _fit(
         self,
         X: Any,
-        after_sweep: Callable[[Self], None] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         resume: bool = False,
         checkpoint_every: float = 60.0,
@@ -203,8 +197,6 @@ class CPD(CPModel):
                 if not self._collects:
                     progress = saved.load(source.device)
                     observers.insert(0, saved)  # a sweep that was reported is not lost
-            if after_sweep is not None:
-                observers.append(lambda current: after_sweep(self._at(current)))
 
             def observe(current: Progress) -> None:
                 for observer in observers:
@@ -292,7 +284,7 @@ class CPD(CPModel):
             if not (isinstance(given, str) and given == "auto") and persist.encode(given) != known:
                 raise PolyadicError(f"{name} must be 'auto' or that of the moments, {known!r}, but is {given!r}")
         source = X.source()
-        self.seed_, self.tensorize_ = integer_random_state(self.random_state), X.tensorize
+        self.seed_, self.tensorize_ = integer_random_state(self.random_state), X.stage.tensorize
         self._sample_shape, self.n_features_in_ = source.window, source.window[0]
         self.fs_, self.channel_names_ = X.windows["fs"], tuple(X.windows["channels"])
         self.units_, self.reading_ = tuple(X.windows["units"]), dict(X.reading)
@@ -313,13 +305,12 @@ class CPD(CPModel):
                 saved.load_passes(passes)
                 passes.after_block = saved.save_passes
             with self._pool(source.device):
-                passes.run()
-            moments = passes.moments
+                moments = passes.run()
             if 0 < moments.n_incomplete <= moments.lost and not moments.count:
                 raise PolyadicError("X has nothing to fit: all channels of all windows are missing (NaN) or constant")
             if saved is not None:
                 saved.save_passes(passes, now=True)
-            self.tensorize_ = source.tensorize = passes.tensorize
+            self.tensorize_ = source.tensorize = passes.stage.tensorize
             if moments.n_incomplete:
                 redundancy = 1.0 if self.tensorize_ is None else self.tensorize_.redundancy
                 with thread_pool():
@@ -329,8 +320,9 @@ class CPD(CPModel):
 
     def _first_stage(self, source: WindowSource) -> Stage:
         """Return the first pass over the windows."""
-        missing = Missing(self.fs_, self._keeps_flat)
-        return Stage("floor", self.tensorize_, self.units_, n_windows=source.n_windows, missing=missing)
+        return Stage(
+            "floor", self.tensorize_, self.units_, self.fs_, keep_flat=self._keeps_flat, n_windows=source.n_windows
+        )
 
     def _statistics(self, source: WindowSource) -> Callable[..., Tensor] | None:
         """Return the function that computes the statistics of raw windows, or None if the readout has none."""
@@ -402,7 +394,7 @@ class CPD(CPModel):
         return source, objective, settings
 
     def _objective(self) -> Objective:
-        """Return the objective; what a model file does not contain (a function of your own) is checked here."""
+        """Return the objective."""
         return Objective(alpha=float(self.alpha))
 
     def _choose_solver(self, source: WindowSource) -> tuple[str, int | None, float]:
@@ -435,7 +427,7 @@ class CPD(CPModel):
             yield show
 
     def _checkpoints(self, source: WindowSource, path: Any, resume: bool, every: float) -> Any:
-        from polyadic.scale.checkpoints import Checkpoints, data_fingerprint, describe
+        from polyadic.scale.checkpoints import Checkpoints, data_fingerprint
 
         if isinstance(source, MomentsSource):
             raise PolyadicError("a fit to moments reads no data and needs no checkpoint: leave checkpoint out")
@@ -443,19 +435,12 @@ class CPD(CPModel):
         parameters = self.get_params(deep=False)
         fingerprint = {
             "estimator": type(self).__name__,
-            **{name: describe(value) for name, value in parameters.items() if name not in _RESUMABLE_CHANGES},
-            "tensorize": describe(self.tensorize_),
+            **{name: persist.encode(value) for name, value in parameters.items() if name not in _RESUMABLE_CHANGES},
+            "tensorize": persist.encode(self.tensorize_),
             "seed": self.seed_,
             "data": data_fingerprint(source.samples),
         }
         return Checkpoints(path, fingerprint, every, resume)
-
-    def _at(self, progress: Progress) -> Self:
-        """Set the model to the current sweep, for `after_sweep`."""
-        self.history_, self.n_sweeps_ = progress.history, len(progress.history["loss"])
-        self.attempt_ = progress.attempt + 1
-        self._keep(progress.state)
-        return self
 
     @plain_torch()
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -596,7 +581,7 @@ class CPD(CPModel):
             x, residuals = extract(tensors(source.tensorize, X))
             statistics = x[:, :0] if describe is None else describe(X)
             c, squares, statistics = (part.to("cpu", torch.float64) for part in (x, residuals, statistics))
-            collected.add(ids, Block(c, squares, statistics))
+            collected.add(Block(ids, c, squares, statistics))
         collected.finish()
         return collected.coefficients()
 

@@ -27,6 +27,7 @@ MODEL_FILE = "model.safetensors"
 """Name of the model file in a repository of the Hugging Face hub."""
 
 _HUB = "hf://"
+_ESTIMATORS = ("CPD", "ATD", "SALS", "GRSALS")
 _RESOLVED = ("solver_", "batch_size_", "nonnegative_", "compression_", "attempt_", "converged_")
 """Values of "auto" parameters and the outcome of the fit, stored for information only."""
 
@@ -49,11 +50,12 @@ def arrays_and_header(model: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]
     if hasattr(model, "probe_"):
         packed, probe = model.probe_.pack()
         arrays |= packed
-    parameters = {name: persist.encode(value) for name, value in model.get_params(deep=False).items()}
+    known = {"device": str(model.device), "random_state": int(model.seed_)}
+    parameters = {name: persist.encode(known.get(name, value)) for name, value in model.get_params(deep=False).items()}
     header = {
         "version": __version__,
         "estimator": type(model).__name__,
-        "parameters": parameters | {"device": str(model.device)},
+        "parameters": parameters,
         "tensorize": persist.encode(model.tensorize_),
         "sample_shape": [int(size) for size in model._sample_shape],
         "feature_names": [str(name) for name in getattr(model, "feature_names_in_", [])],
@@ -79,13 +81,12 @@ def arrays_and_header(model: Any) -> tuple[dict[str, np.ndarray], dict[str, Any]
 
 
 @plain_torch()
-def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = None) -> Any:
+def load(path: str | os.PathLike[str]) -> Any:
     """Load a model from a file written by `save`: `CPD`, `ATD`, `SALS` or `GRSALS`.
 
     Parameters
     ----------
     path : the file, or "hf://user/repository" for a model on the Hugging Face hub (needs huggingface_hub)
-    tensorize, augment : your own functions, if the model was fitted with any: files contain no code
 
     Returns
     -------
@@ -106,21 +107,17 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
     >>> np.array_equal(same.factors_[0], model.factors_[0])
     True
     """
-    from polyadic.estimators.model import CPModel
+    from polyadic import estimators
 
     arrays, header = model_files.read(_downloaded(path) if str(path).startswith(_HUB) else path)
     if "moments" in header:
         raise ModelFileError(f"{path} holds sums over windows, not a model: polyadic fit --moments fits one to them")
-    given = {"tensorize": tensorize, "augment": augment}
     try:
-        kind = CPModel._kinds.get(header["estimator"])
-        if kind is None:
-            raise ModelFileError(
-                f"the file contains a model of unknown type {header['estimator']!r}: import the module that defines it "
-                "before loading"
-            )
-        model = kind(**{name: persist.decode(value, given.get(name)) for name, value in header["parameters"].items()})
-        model.tensorize_ = persist.decode_tensorizer(header["tensorize"], tensorize)
+        if header["estimator"] not in _ESTIMATORS:
+            raise ModelFileError(f"the file contains a model of unknown type {header['estimator']!r}")
+        kind = getattr(estimators, header["estimator"])
+        model = kind(**{name: persist.decode(value) for name, value in header["parameters"].items()})
+        model.tensorize_ = persist.decode_tensorizer(header["tensorize"])
         _restore_input(model, header)
         if not all(array.dtype.kind != "f" or np.isfinite(array).all() for array in arrays.values()):
             raise ModelFileError("the file's arrays hold NaN or infinity")
@@ -130,11 +127,6 @@ def load(path: str | os.PathLike[str], *, tensorize: Any = None, augment: Any = 
         raise
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, RuntimeError) as error:
         raise ModelFileError(f"{path} has a damaged header: {error!r}, or arrays that do not fit it") from error
-    for parameter, value in given.items():
-        if value is not None and getattr(model, parameter, None) is not value:
-            raise PolyadicError(
-                f"{parameter} was given, but the model in {path} was not fitted with a function of your own"
-            )
     return model
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,8 +29,6 @@ from polyadic.estimators.files import arrays_and_header
 from polyadic.readout import FittedReadout, Readout
 from polyadic.scale.cluster import lazily
 from polyadic.statistics import statistic_names, window_statistics
-
-__all__ = ["CPModel", "Inferred", "describe_fit"]
 
 
 class _Batch(NamedTuple):
@@ -68,11 +66,6 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     compression_: dict[str, Any] | None
     _memory: Statistics | None
     _n_seen: int
-    _kinds: ClassVar[dict[str, type[CPModel]]] = {}
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        CPModel._kinds[cls.__name__] = cls
 
     # --------------------------------------------------------------- features
 
@@ -182,6 +175,7 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         finder = None
         if solver is not None and self.prior_.spectra.shape[1] and not self._keeps_flat:
             finder = NoiseFinder(solver, Spectra(*torch.tensor(self.prior_.spectra)))
+        W = torch.as_tensor(np.zeros((0, 0)) if weights is None else np.asarray(weights)).to(device, torch.float64)
         size = math.prod(len(factor) for factor in self.factors_)
         with self._pool(device):
             for _, windows in self._raw_batches(samples, size, missing=True):
@@ -190,11 +184,11 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
                 x, residuals = extract(seen.T)
                 if seen.gaps is None:
                     Z = readout.features(x, seen.windows) if features and readout is not None else x
-                    none = torch.zeros(len(x), *[0 if weights is None else len(weights)] * 2, dtype=torch.float64)
-                    yield _Batch(seen.windows, seen.T, x, residuals, Z, none.to(device), None)
+                    none = W.new_zeros(len(x), len(W), len(W))
+                    yield _Batch(seen.windows, seen.T, x, residuals, Z, none, None)
                 else:
                     solver = solver or self._solver(device)
-                    yield self._completed(seen, seen.gaps, x, residuals, solver, readout, features, weights)
+                    yield self._completed(seen, seen.gaps, x, residuals, solver, readout, features, W)
         tally.warn(self._channel_labels(), samples.data)
 
     def _look(self, windows: Tensor, finder: NoiseFinder | None) -> Seen:
@@ -217,7 +211,7 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         solver: Solver,
         readout: FittedReadout | None,
         features: bool,
-        weights: Any,
+        W: Tensor,
     ) -> _Batch:
         """Return a batch in which something is missing; `x` and `residuals` are those of its filled tensors."""
         rows, observed, present = gaps
@@ -233,8 +227,6 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
         if features and readout is not None and statistics is not None:
             z, regression = solver.statistics(solved, readout.standardised(statistics), number, first)
             Z[rows] = readout.joined(solved.x, z).to(Z.dtype)
-        W = torch.as_tensor(np.zeros((0, Z.shape[1])) if weights is None else np.asarray(weights))
-        W = W.to(x.device, torch.float64)
         covariance = W.new_zeros(len(Z), len(W), len(W))
         if len(W):
             known, block = (W, W[:, :0]) if readout is None else readout.pulled_back(W)
@@ -425,7 +417,7 @@ class CPModel(TransformerMixin, WindowEstimator):  # type: ignore[misc]
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the fitted model to one safetensors file, atomically; `polyadic.load` loads it.
 
-        Your own functions and a RandomState are not saved: files contain no code and no data.
+        Files contain no code: classes of your own are named, and must be imported before loading.
 
         Parameters
         ----------

@@ -16,8 +16,6 @@ from polyadic.data.batches import WindowSource
 from polyadic.errors import PolyadicError
 from polyadic.estimators.cpd import CPD, LEARNING_RATE, store_parameters
 
-__all__ = ["ATD", "GRSALS", "SALS"]
-
 _BATCH_SIZE = 128
 KEPT_BYTES = 2**30
 """Maximum size of the tensors and views that "auto" keeps in memory, for Algorithm 1."""
@@ -116,8 +114,8 @@ class ATD(SALS):
     Parameters
     ----------
     rank, tensorize, readout, nonnegative, restarts, consensus, alpha : as for `CPD`
-    augment : maps a batch to an augmented view: an augmentation from `polyadic.augment` or any function (which should
-        use torch's generator: it is seeded for each batch); None for no view, with beta=0. Default `Jitter(0.05)`
+    augment : maps a batch to an augmented view: an augmentation from `polyadic.augment`, or of your own; None for no
+        view, with beta=0. Default `Jitter(0.05)`
     beta : weight of the self-supervised loss; default 2. beta=0 with an augmentation is the paper's ATD_ss-
     gamma : weight of the random (negative) pairs; None (default) for the batch size, as in the paper
     rounds : number of fixed-point iterations for each view in each step; default 1

@@ -193,7 +193,7 @@ def _noise_tensors(moments: Moments) -> torch.Tensor | None:
 
     The mean of ln|Z| of Gaussian noise is ln √P − γ/2, with P the power and γ Euler's constant.
     """
-    stft = moments.tensorize
+    stft = moments.stage.tensorize
     if not isinstance(stft, STFT) or stft.baseline is None:
         return None
     (channels, length), random = moments.windows["shape"], np.random.default_rng(0)

@@ -22,7 +22,7 @@ from polyadic._util.checks import check_integer
 from polyadic._util.files import write_atomically
 from polyadic._util.torch_state import plain_torch
 from polyadic._util.version import __version__
-from polyadic.core.tensorizer import CForm, Tensorizer
+from polyadic.core.tensorizer import Tensorizer
 from polyadic.data.channels import numbered_channels
 from polyadic.errors import PolyadicError
 from polyadic.evaluate.probe import Probe
@@ -32,6 +32,7 @@ from polyadic.export.c_masked import masked_code
 from polyadic.export.c_text import Struct, Table, comment, float_literal, literal, sizeof, string_literal, table
 from polyadic.export.inference import Inference
 from polyadic.readout import CLIP
+from polyadic.spectral import CForm
 
 __all__ = ["CExport", "c"]
 

@@ -18,10 +18,10 @@ import torch
 
 from polyadic.core.completion import UNIQUE
 from polyadic.core.missing import CLIPPED_SHARE, longest_gap
-from polyadic.core.tensorizer import CForm
 from polyadic.evaluate.probe import fixed_points
 from polyadic.export.c_text import Struct, Table, table
 from polyadic.export.inference import Inference
+from polyadic.spectral import CForm
 
 _MOST_CONDITION = 1e4
 """Condition number of M above which the posterior distribution is computed in double precision."""
@@ -43,7 +43,7 @@ def masked_code(
     `exact` and `settled` are before and after weights are rounded; `real` is the type of the sums of projections.
     """
     prior = getattr(model, "prior_", None)
-    if prior is None or "polyadic_observed" not in form.code:
+    if prior is None:
         return None
     rank, (channels, samples) = settled.rank, map(int, model._sample_shape)
     solver = model._solver(torch.device("cpu"))

@@ -8,7 +8,6 @@ Statistics of the window follow them, standardised as `FittedReadout` does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from polyadic.errors import PolyadicError
 from polyadic.estimators import CPD
 from polyadic.evaluate.probe import Probe
 from polyadic.readout import FittedReadout, Readout
+from polyadic.spectral import STFT
 from polyadic.statistics import window_statistics
 
 _Array = NDArray[np.float64]
@@ -129,6 +129,10 @@ def parts_of(model: Any) -> tuple[CPD, Probe | None]:
         raise PolyadicError(
             f"only CPD, ATD, SALS and GRSALS have an ONNX or C form, but the features are of {type(model).__name__}"
         )
+    if not isinstance(model.tensorize_, STFT | None):
+        raise PolyadicError(
+            f"models of an STFT have an ONNX and a C form, but tensorize is a {type(model.tensorize_).__name__}"
+        )
     return model, probe
 
 
@@ -141,9 +145,8 @@ def typical_windows(model: CPD, count: int = 16) -> _Array:
     each = (count, *shape[:-1], 1)
     waves = np.sin(random.uniform(0.05, 1.5, each) * np.arange(shape[-1]) + random.uniform(0, 2 * np.pi, each))
     X = waves + 0.3 * random.normal(size=(count, *shape))
-    with suppress(AttributeError, PolyadicError):  # no tensorizer, or one without C code
-        scale = model.tensorize_.c_form(shape).scale  # type: ignore[union-attr]
-        X = X if scale is None else X * np.asarray(scale)[:, None]
+    if isinstance(model.tensorize_, STFT):
+        X = X * model.tensorize_.c_form(shape).scale[:, None]
     level = getattr(model._fitted_readout(), "statistic_mean", np.zeros(0))[: shape[0]]  # means come first
     return X + level[:, None] if len(level) else X
 

@@ -120,8 +120,8 @@ def onnx(
 
     Parameters
     ----------
-    model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS` whose `tensorize` supports ONNX, such as `STFT`, or is None; or a
-        fitted `WindowClassifier`
+    model : a fitted `CPD`, `ATD`, `SALS` or `GRSALS` whose `tensorize` is an `STFT` or None; or a fitted
+        `WindowClassifier`
     path : the file, usually with the extension .onnx
     missing : recognise what is missing in a raw window: NaN and, as `predict` does, dead channels, but not
         channels of noise. Without it, the graph is smaller and needs neither loops nor branches, and a window with NaN

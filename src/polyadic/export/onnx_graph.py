@@ -122,12 +122,6 @@ class Graph:
         self.nodes.append(self.helper.make_node(operator, inputs, [node], node, **attributes))
         return node
 
-    def pair(self, operator: str, *inputs: Any, **attributes: Any) -> tuple[Any, Any]:
-        """Add a node with two outputs."""
-        first, second = self._new("first", inputs[0].dtype), self._new("second", inputs[0].dtype)
-        self.nodes.append(self.helper.make_node(operator, inputs, [first, second], **attributes))
-        return first, second
-
     def product(self, a: Node, b: Node, shared: str = "") -> Any:
         """Multiply aᵀb for each window; `shared` names the one, "a" or "b", that is the same for all windows."""
         # Older versions of onnxruntime fuse a transposition and a product to an operator that lacks float64.

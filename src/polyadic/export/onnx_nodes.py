@@ -48,9 +48,7 @@ def filled(graph: Graph, model: Any, window: Any) -> Filled | None:
         zeros = missing.where(0, window)
     windows, present = _interpolated(graph, zeros, missing, length, longest_gap(model.fs_))
     frames = model.tensorize_.onnx_observed(graph, (~present).to(np.float32), (channels, length))
-    if frames is None:
-        return None
-    by_row = graph.node(frames, bool).to(np.float64).take(np.arange(len(model.factors_[0])) % channels, 1)
+    by_row = frames.to(np.float64).take(np.arange(len(model.factors_[0])) % channels, 1)
     return Filled(windows, present.to(np.float64), by_row.unsqueeze(2))
 
 

@@ -9,7 +9,6 @@ and data, and a fit with others is refused.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -19,7 +18,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-import joblib
 import numpy as np
 import torch
 from torch import Tensor
@@ -27,30 +25,15 @@ from torch import Tensor
 from polyadic._util import model_files
 from polyadic._util.files import check_output
 from polyadic.core.passes import Passes
-from polyadic.core.persist import encode
 from polyadic.core.solve import Progress
 from polyadic.core.step import State, Statistics
 from polyadic.data.batches import Samples
 from polyadic.errors import CheckpointError, ModelFileError
 
-__all__ = ["Checkpoints", "data_fingerprint", "describe", "differences", "where_resumed"]
+__all__ = ["Checkpoints", "data_fingerprint", "differences", "where_resumed"]
 
 _SAMPLED = 64
 _KINDS = {kind.__name__: kind for kind in (Progress, State, Statistics)}
-
-
-def describe(value: Any) -> Any:
-    """Describe a setting as JSON for comparison: arrays by shape and hash, functions by name, others by content."""
-    if isinstance(value, Tensor):
-        value = value.detach().cpu().numpy()
-    if isinstance(value, np.ndarray):
-        return {"type": "array", "shape": list(value.shape), "hash": joblib.hash(value)}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        fields = {field.name: describe(getattr(value, field.name)) for field in dataclasses.fields(value)}
-        return {"type": type(value).__qualname__, **fields}
-    if isinstance(value, list | tuple):
-        return [describe(item) for item in value]
-    return encode(value)
 
 
 def data_fingerprint(samples: Samples) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from torch import Tensor
 from polyadic._util.torch_state import plain_torch
 from polyadic.core.missing import MissingWarning
 from polyadic.core.moments import Moments
-from polyadic.core.passes import Stage, Sums, add_windows
+from polyadic.core.passes import Stage, add_windows
 from polyadic.data.batches import Samples, WindowSource, choose_device
 from polyadic.data.channels import match_signals
 from polyadic.data.readers.arrays import ARRAYS, open_windows
@@ -220,8 +220,8 @@ class ChunkSource(WindowSource):
         """Return a window of the right shape, without reading one: (1, …)."""
         return torch.zeros(1, *self.samples.shape[1:], dtype=self.dtype)
 
-    def partial_sums(self, stage: Stage, first: int) -> Iterator[tuple[int, Sums]]:
-        """Yield the number of windows of consecutive chunks, and their sums, in order from window `first`."""
+    def add_sums(self, stage: Stage, sums: Any, first: int) -> Iterator[int]:
+        """Add the chunks from window `first`, in order, and yield the number of windows of several at a time."""
         import dask
 
         bounds = self.chunks.bounds
@@ -239,18 +239,19 @@ class ChunkSource(WindowSource):
                 parts = [merged(parts[begin : begin + _FAN_IN]) for begin in range(0, len(parts), _FAN_IN)]
             tasks.append(parts[0])
             counts.append(bounds[numbers[-1] + 1] - bounds[group])
-        for count, sums in zip(counts, _computed(tasks), strict=True):
-            yield count, sums
+        for count, part in zip(counts, _computed(tasks), strict=True):
+            sums.merge(part)
+            yield count
             if self.on_batch is not None:
                 self.on_batch(count, count * int(np.prod(self.samples.shape[1:])) * self.chunks.dtype.itemsize)
 
 
 @plain_torch()
-def _sums_of_chunk(stage: Stage, block: Any, first: int, device: str, dtype: torch.dtype) -> Sums:
+def _sums_of_chunk(stage: Stage, block: Any, first: int, device: str, dtype: torch.dtype) -> Any:
     """Return the sums of one chunk; computed on a worker."""
     samples = Samples(block.open() if isinstance(block, _Part) else block)
     source = WindowSource(samples, None, None, 0, choose_device(device, samples.data), dtype)
-    sums: Sums = stage.start(source.example(), source.device, (first, first + len(samples)))
+    sums = stage.start(source.example(), source.device, (first, first + len(samples)))
     try:
         for _ in add_windows(stage, source, sums, first=first):
             pass
@@ -261,15 +262,15 @@ def _sums_of_chunk(stage: Stage, block: Any, first: int, device: str, dtype: tor
     return sums
 
 
-def _merged(parts: Sequence[Sums]) -> Sums:
+def _merged(parts: Sequence[Any]) -> Any:
     """Return the sum of consecutive sums; inputs stay as they are, because a task may run again."""
     total = copy.deepcopy(parts[0])
     for other in parts[1:]:
-        total.merge(other)  # type: ignore[arg-type]
+        total.merge(other)
     return total
 
 
-def _computed(tasks: Sequence[Any]) -> Iterator[Sums]:
+def _computed(tasks: Sequence[Any]) -> Iterator[Any]:
     """Yield the results of tasks in order; with a client, all are submitted at once."""
     client = _current("get_client")
     if client is None:

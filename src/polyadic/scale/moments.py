@@ -23,16 +23,15 @@ from polyadic._util.torch_state import plain_torch
 from polyadic._util.version import __version__
 from polyadic.core import moments as core
 from polyadic.core import passes, persist
-from polyadic.core.compression import Compression
-from polyadic.core.passes import STAGES, Missing, Parts, Stage, add_windows
-from polyadic.core.tensorizer import Tensorizer, as_tensorizer
+from polyadic.core.passes import STAGES, Parts, Stage, add_windows
+from polyadic.core.tensorizer import Tensorizer, check_tensorizer
 from polyadic.data.batches import Samples, WindowSource, choose_device
 from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.data.labels import known_labels
 from polyadic.errors import ModelFileError, PolyadicError
 from polyadic.scale.checkpoints import differences
 from polyadic.spectral import recommended_stft
-from polyadic.statistics import statistic_names, window_statistics
+from polyadic.statistics import window_statistics
 
 __all__ = ["Moments", "MomentsSource", "check_subjects", "group_masks", "most_groups"]
 
@@ -71,12 +70,10 @@ class Moments:
 
     Parameters
     ----------
-    stage : "floor", "axes" or "core"
+    stage : the pass, with the tensorizer and, in the last one, the axes of the modes, as far as they are known
     sums : the sums of each group of windows by its name; only the last stage has more than one
     windows : `shape` of a window, `channels`, `units`, `fs` and `dtype`
     settings : the parameters `tensorize` and `compression` of the fit, as JSON
-    tensorize : the tensorizer, as far as earlier stages determine it
-    compression : the axes of the modes, in the last stage
     sites : `name`, number of `windows` and of `subjects` of each contribution, by the checksum of its sums
     reading : how recordings were cut into windows, as JSON
 
@@ -95,12 +92,10 @@ class Moments:
     (60, 33)
     """
 
-    stage: passes.Name
+    stage: Stage
     sums: dict[str, Any]
     windows: dict[str, Any]
     settings: dict[str, Any]
-    tensorize: Tensorizer | None
-    compression: Compression | None = None
     sites: dict[str, dict[str, Any]] = field(default_factory=dict)
     reading: dict[str, Any] = field(default_factory=dict)
 
@@ -137,23 +132,23 @@ class Moments:
         """
         if stage not in STAGES:
             raise PolyadicError(f"stage must be one of {', '.join(STAGES)}, but is {stage!r}")
-        last = STAGES.index(stage)
-        if previous is not None and STAGES.index(previous.stage) + 1 != last:
+        if previous is not None and STAGES.index(previous.stage.name) + 1 != STAGES.index(stage):
             raise PolyadicError(
-                f"stage {stage!r} must start from sums of the stage before, but previous is of stage {previous.stage!r}"
+                f"stage {stage!r} must start from sums of the stage before, but previous is of stage "
+                f"{previous.stage.name!r}"
             )
-        moments = cls._begin(X, tensorize, compression) if previous is None else previous
+        moments = cls._begin(X, tensorize, compression) if previous is None else previous._following()
         known = moments.windows
         X = match_signals(X, known["fs"], known["channels"], units=known["units"])
         samples = Samples(X)
         if list(samples.shape[1:]) != known["shape"]:
             raise PolyadicError(f"X must have windows of shape {known['shape']}, but has {list(samples.shape[1:])}")
-        chosen = choose_device(device, samples.data)
-        source = WindowSource(samples, None, None, 0, chosen, getattr(torch, known["dtype"]))
+        source = WindowSource(samples, None, None, 0, choose_device(device, samples.data), moments._dtype)
         with thread_pool():
-            for name in STAGES[0 if previous is None else last : last + 1]:
-                moments = moments._prepared(name)
-                moments._add(source, groups if name == "core" else None)
+            while moments.stage.name != stage:
+                moments._add(source)
+                moments = moments._following()
+            moments._add(source, groups)
         subjects = getattr(X, "subject", None) if groups is None else groups
         names = set() if subjects is None else set(np.asarray(subjects).astype(str).tolist()) - {""}
         entry = {"name": site, "windows": len(samples), "subjects": len(names)}
@@ -165,60 +160,50 @@ class Moments:
         """Return the moments of parts of the windows that the passes of a fit collected, by the names of the parts."""
         signals = model.fs_, model.channel_names_, model.units_
         windows = _description(model._sample_shape, passes.source.dtype, *signals)
-        settings = {name: persist.encode(getattr(passes, name)) for name in ("tensorize", "compression")}
+        stage = replace(passes.stage, n_windows=0)
+        settings = {"tensorize": persist.encode(stage.tensorize), "compression": persist.encode(passes.compression)}
         sums = dict(zip(names, passes.parts, strict=True))
-        compression = passes.moments.compression
-        return cls("core", sums, windows, settings, passes.tensorize, compression, {}, dict(model.reading_))
+        return cls(stage, sums, windows, settings, reading=dict(model.reading_))
 
     @classmethod
     def _begin(cls, X: Any, tensorize: Any, compression: Any) -> Moments:
-        """Return the description of windows and settings, without sums."""
+        """Return the first stage, with the description of windows and settings, and without sums."""
         samples = Samples(X)
         fs, channels = recorded_signals(X)
         if isinstance(tensorize, str) and tensorize == "auto":
             tensorize = recommended_stft(samples.shape[-1], fs) if len(samples.shape) == 3 else None
-        chosen = as_tensorizer(tensorize)
+        check_tensorizer(tensorize)
         windows = _description(samples.shape[1:], samples.dtype, fs, channels, getattr(X, "units", ()))
-        settings = {"tensorize": persist.encode(chosen), "compression": persist.encode(compression)}
-        return cls("floor", {}, windows, settings, chosen)
+        settings = {"tensorize": persist.encode(tensorize), "compression": persist.encode(compression)}
+        return cls(_first_stage(windows, tensorize), {}, windows, settings)
 
-    def _prepared(self, stage: passes.Name) -> Moments:
-        """Return a stage, as it follows from these sums of the one before, without sums of its own."""
-        following = self._stage()
-        if stage != "floor":
-            # All windows are known by their second moments alone, however few they are.
-            dtype = getattr(torch, self.windows["dtype"])
-            following = following.following(self._sum(self.groups), self.settings["compression"], 10**9, dtype)
-        tensorize = following.tensorize
-        if stage == "axes" and tensorize is not None and not tensorize.is_calibrated and not following.finds_mean:
+    def _following(self) -> Moments:
+        """Return the stage that follows from these sums, without sums of its own."""
+        # All windows are known by their second moments alone, however few they are.
+        stage = self.stage.following(self._sum(self.groups), self.settings["compression"], 10**9, self._dtype)
+        tensorize = stage.tensorize
+        if stage.name == "axes" and tensorize is not None and not tensorize.is_calibrated and not stage.finds_mean:
             raise PolyadicError(
                 f"tensorize must be calibrated before sums are computed, but {type(tensorize).__name__} is not"
             )
-        return replace(self, stage=stage, tensorize=tensorize, compression=following.compression, sums={}, sites={})
+        return replace(self, stage=stage, sums={}, sites={})
 
-    def _add(self, source: WindowSource, groups: ArrayLike | None) -> None:
-        """Set the sums of this stage to those over all windows of a source, by group."""
-        stage, example = self._stage(), source.example()
-        masks, sums = None, None
-        self.sums = {"all": stage.start(example, source.device)}
-        if groups is not None:
-            assert self.compression is not None
-            n_statistics = len(statistic_names([""] * self.windows["shape"][0], self.windows["shape"][-1]))
-            names, masks = group_masks(groups, source.n_windows, most_groups(self.compression.size + n_statistics))
+    def _add(self, source: WindowSource, groups: ArrayLike | None = None) -> None:
+        """Set the sums of this stage to those over all windows of a source; moments by group."""
+        stage, example = self.stage, source.example()
+        whole = stage.start(example, source.device)
+        self.sums, sums = {"all": whole}, whole
+        if groups is not None and stage.name == "core":
+            names, masks = group_masks(groups, source.n_windows, most_groups(len(whole.mean)))
             self.sums = {name: stage.start(example, source.device) for name in names}
-        sums = self.sums["all"] if masks is None else Parts(list(self.sums.values()), masks)
-        if self.stage != "floor" or (self.tensorize is not None and not self.tensorize.is_measured):
-            for _ in add_windows(stage, source, sums):
-                pass
-        for part in self.sums.values():
-            if isinstance(part, core.Moments):
+            sums = Parts(list(self.sums.values()), masks)
+        if stage.name == "floor" and (stage.tensorize is None or stage.tensorize.is_measured):
+            return
+        for _ in add_windows(stage, source, sums):
+            pass
+        if stage.name == "core":
+            for part in self.sums.values():
                 part.to_cpu()
-
-    def _stage(self) -> Stage:
-        describe = window_statistics if self.tensorize is not None and len(self.windows["shape"]) == 2 else None
-        # Without a model that could fill them, missing entries are at the mean.
-        missing = Missing(self.windows["fs"], keep_flat=False)
-        return Stage(self.stage, self.tensorize, self.windows["units"], self.compression, 0, describe, missing=missing)
 
     # ------------------------------------------------------------------- merging
 
@@ -257,23 +242,29 @@ class Moments:
         """Describe what must be equal in all sums that are merged; long lists by a checksum."""
         tensorize = {
             name: model_files.checksum({"": np.asarray(value)})[:8] if isinstance(value, list | tuple) else value
-            for name, value in (persist.encode(self.tensorize) or {}).items()
+            for name, value in (persist.encode(self.stage.tensorize) or {}).items()
         }
+        axes = self.stage.compression
         return {
-            "stage": self.stage,
+            "stage": self.stage.name,
             "sampling rate": self.windows["fs"],
             **{name: self.windows[name] for name in ("shape", "channels", "units")},
             "compression": self.settings["compression"],
             "tensorize": tensorize,
-            "axes": None if self.compression is None else model_files.checksum(self.compression.arrays())[:8],
+            "axes": None if axes is None else model_files.checksum(axes.arrays())[:8],
         }
 
     def _names(self) -> list[str]:
         return sorted(entry["name"] for entry in self.sites.values())
 
+    @property
+    def _dtype(self) -> torch.dtype:
+        dtype: torch.dtype = getattr(torch, self.windows["dtype"])
+        return dtype
+
     def _sum(self, names: Sequence[str]) -> Any:
         """Return the sums of some groups, each as often as it is named."""
-        total = self._stage().start(torch.zeros(1, *self.windows["shape"], dtype=getattr(torch, self.windows["dtype"])))
+        total = self.stage.start(torch.zeros(1, *self.windows["shape"], dtype=self._dtype))
         for name in names:
             total.merge(self.sums[name])
         return total
@@ -283,7 +274,7 @@ class Moments:
     @property
     def n_windows(self) -> int:
         """Number of windows."""
-        return sum(int(sums.count) for sums in self.sums.values())
+        return sum(sums.count for sums in self.sums.values())
 
     @property
     def groups(self) -> list[str]:
@@ -292,10 +283,10 @@ class Moments:
 
     def of(self, groups: Sequence[str] | None = None) -> core.Moments:
         """Return the second moments of some groups, by default of all; a group named twice counts twice (bootstrap)."""
-        if self.stage != "core":
-            following = STAGES[STAGES.index(self.stage) + 1]
+        if self.stage.name != "core":
+            following = STAGES[STAGES.index(self.stage.name) + 1]
             raise PolyadicError(
-                f"a fit needs sums of stage 'core', but these are of stage {self.stage!r}: go on with stage "
+                f"a fit needs sums of stage 'core', but these are of stage {self.stage.name!r}: go on with stage "
                 f"{following!r}"
             )
         total: core.Moments = self._sum(self.groups if groups is None else groups)
@@ -323,32 +314,27 @@ class Moments:
 
     def source(self) -> MomentsSource:
         """Return the moments of all windows as the source of a fit."""
-        return MomentsSource(self.of(), self.tensorize, tuple(self.windows["shape"]))
+        return MomentsSource(self.of(), self.stage.tensorize, tuple(self.windows["shape"]))
 
     # --------------------------------------------------------------------- files
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the sums to one safetensors file with a JSON header, atomically."""
-        arrays = self._arrays()
-        header: dict[str, Any] = {"version": __version__, "moments": self.stage, "groups": self.groups}
+        arrays, header = self.stage.described()
+        header |= {"version": __version__, "moments": self.stage.name, "groups": self.groups}
         header |= {name: getattr(self, name) for name in ("windows", "settings", "sites", "reading")}
-        header["tensorize"] = persist.encode(self.tensorize)
-        if self.compression is not None:
-            header["shape"] = list(self.compression.shape)
-            arrays |= self.compression.arrays()
-        model_files.write(path, arrays, header)
+        model_files.write(path, arrays | self._arrays(), header)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], tensorize: Any = None) -> Moments:
-        """Read sums from a file; `tensorize` is your own function, if they were computed with one."""
+    def load(cls, path: str | os.PathLike[str]) -> Moments:
+        """Read sums from a file."""
         arrays, header = model_files.read(path)
         if "moments" not in header:
             raise ModelFileError(f"{path} holds no sums: it is a model file or a checkpoint")
         try:
-            compression = Compression.from_arrays(arrays, header["shape"]) if "shape" in header else None
-            tensorizer = persist.decode_tensorizer(header["tensorize"], tensorize)
             windows, settings, sites, reading = (header[name] for name in ("windows", "settings", "sites", "reading"))
-            moments = cls(header["moments"], {}, windows, settings, tensorizer, compression, sites, reading)
+            stage = _first_stage(windows, persist.decode_tensorizer(header["tensorize"])).restored(arrays, header)
+            moments = cls(stage, {}, windows, settings, sites, reading)
             for number, name in enumerate(header["groups"]):
                 prefix, sums = f"{number}.", moments._sum([])
                 sums.restore({key.removeprefix(prefix): arrays[key] for key in arrays if key.startswith(prefix)})
@@ -363,7 +349,14 @@ class Moments:
 
     def __repr__(self) -> str:
         names = ", ".join(filter(None, self._names()))
-        return f"<Moments of stage {self.stage!r}, {self.n_windows:,} windows{f' of {names}' if names else ''}>"
+        return f"<Moments of stage {self.stage.name!r}, {self.n_windows:,} windows{f' of {names}' if names else ''}>"
+
+
+def _first_stage(windows: dict[str, Any], tensorize: Tensorizer | None) -> Stage:
+    """Return the first pass over windows of this description."""
+    # Without a model that could fill them, missing entries are at the mean.
+    describe = window_statistics if tensorize is not None and len(windows["shape"]) == 2 else None
+    return Stage("floor", tensorize, windows["units"], windows["fs"], statistics=describe)
 
 
 def most_groups(width: int) -> int:

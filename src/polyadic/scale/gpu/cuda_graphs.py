@@ -35,8 +35,6 @@ from polyadic.scale.gpu.kernels.steps import (
     tally,
 )
 
-__all__ = ["Steps", "Sweeps", "captured_sweep"]
-
 
 def captured_sweep(
     source: WindowSource, objective: als.Objective, settings: Settings, shape: tuple[int, ...], rank: int, plain: Sweep

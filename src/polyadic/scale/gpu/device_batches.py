@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from polyadic._util.random_streams import window_keys
-from polyadic.core.tensorizer import tensors_into
 from polyadic.data.batches import Samples, WindowSource, in_mode_order, prefetch
-
-__all__ = ["ORDER", "BatchGroups"]
 
 ORDER = (0, 2, 1)
 """Memory order of the modes of tensors: channels, then frames, then frequencies."""
@@ -125,13 +123,12 @@ class BatchGroups:
 
     def _transform(self, X: Tensor, T: Tensor, count: int) -> None:
         """Compute the tensors of windows and their views, and accumulate their squared norms."""
-        augment = self.source.augment
+        augment, tensorize = self.source.augment, self.source.tensorize
+        assert tensorize is not None
         views = [X] if augment is None else [X, augment.apply(X, self._keys[: len(X)])]
         parts = [part for batch in zip(*(view.chunk(count) for view in views), strict=True) for part in batch]
-        squares = [
-            tensors_into(self.source.tensorize, part, target)
-            for part, target in zip(parts, T.chunk(len(parts)), strict=True)
-        ]
+        targets = zip(parts, T.chunk(len(parts)), strict=True)
+        squares: list[Any] = [tensorize.into(part, target) for part, target in targets]  # a kernel returns them
         self.energy += torch.stack(squares).reshape(count, len(views), -1).sum(dim=(0, 2))
 
     def _capture(self, X: Tensor, T: Tensor, count: int) -> torch.cuda.CUDAGraph:

@@ -12,8 +12,6 @@ from importlib.util import find_spec
 
 import torch
 
-__all__ = ["available"]
-
 
 @cache
 def _installed() -> bool:

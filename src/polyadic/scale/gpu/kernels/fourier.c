@@ -145,9 +145,6 @@ static void polyadic_parts(float re, float im, int channel, int bin, float (*ten
 #else
     tensor[channel][bin] = amplitude;
 #endif
-#if POLYADIC_PHASE
-    tensor[POLYADIC_CHANNELS + channel][bin] = atan2f(im, re);
-#endif
 #elif POLYADIC_LOGARITHM
     tensor[channel][bin] = logf(fabsf(re) + polyadic_floor[channel]);
     tensor[POLYADIC_CHANNELS + channel][bin] = logf(fabsf(im) + polyadic_floor[channel]);

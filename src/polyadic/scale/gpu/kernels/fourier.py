@@ -19,8 +19,6 @@ from torch.cuda import _utils
 from polyadic.errors import PolyadicError
 from polyadic.scale.gpu.kernels.signals import rows
 
-__all__ = ["definitions", "source", "stft"]
-
 _THREADS = 256
 _PART_CODES = {"log_re_im": 0, "re_im": 1, "log_amplitude": 2, "amplitude": 3}
 
@@ -92,8 +90,8 @@ def stft(
     """Fill T (N, parts · channels, frequencies, frames), float32 or float16, from X (N, channels, time) float32.
 
     T is contiguous, or has its frequencies contiguous. window (n_fft,) or None, floor (channels,) and mean (parts ·
-    channels, frequencies) or None are float32; `what` is `STFT.parts`, of those without a phase. Returns the squared
-    norm of each window's tensor, (N,) float64.
+    channels, frequencies) or None are float32; `what` is `STFT.parts`. Returns the squared norm of each tensor:
+    (N,) float64.
     """
     (windows, channels), (frequencies, frames) = X.shape[:2], T.shape[2:]
     points = 2 * (frequencies - 1)

@@ -10,8 +10,6 @@ import triton.language as tl
 from torch import Tensor
 from triton import next_power_of_2
 
-__all__ = ["biquads", "jitter", "rows"]
-
 _ROWS = 32
 
 

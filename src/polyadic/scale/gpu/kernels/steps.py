@@ -10,19 +10,6 @@ from triton import next_power_of_2
 
 from polyadic.core.step import Term
 
-__all__ = [
-    "LARGEST_PRODUCT",
-    "coefficients",
-    "collect",
-    "contract",
-    "halves",
-    "inverse",
-    "least_squares",
-    "project_halves",
-    "solve",
-    "tally",
-]
-
 _FIT = tl.constexpr(int(Term.FIT))
 _FIT_AUGMENTED = tl.constexpr(int(Term.FIT_AUGMENTED))
 _TIKHONOV = tl.constexpr(int(Term.TIKHONOV))
