@@ -34,11 +34,17 @@ KINDS: dict[str, Callable[[], ATD | GRSALS | SALS]] = {
     "blend": lambda: paper(ATD, 4, **FRAMES, **FIXED),
     "memory": lambda: paper(ATD, 4, solver="memory", **FRAMES, **FIXED),
     "full batch": lambda: paper(ATD, 4, **FRAMES, **FIXED | {"batch_size": None}),
+    "own function": lambda: paper(ATD, 4, **FIXED, augment=noisy),
     "one view": lambda: paper(SALS, 4, **FIXED),
     "graph": lambda: paper(GRSALS, 4, graph_weight=0.5, **FIXED),
 }
 ALLOWED = 8 * 2**20
 """Bytes by which memory may differ from one moment to another without growing."""
+
+
+def noisy(batch: torch.Tensor) -> torch.Tensor:
+    """An augmentation that uses torch's random generator."""
+    return batch + 0.1 * torch.randn_like(batch)
 
 
 def outcome(kind: str) -> list[bytes]:

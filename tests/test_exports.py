@@ -97,6 +97,9 @@ def test_models_without_a_form_are_refused(form, tmp_path):
     own = paper(SALS, rank=2, tensorize=OwnTensors(abs), max_sweeps=1).fit(np.ones((5, 3, 4)))
     with pytest.raises(PolyadicError, match="models of an STFT have an ONNX and a C form, but tensorize is a OwnT"):
         write(own, tmp_path / "model")
+    phases = CPD(2, tensorize=STFT(16, 4, parts="amplitude_phase"), max_sweeps=1).fit(X)
+    with pytest.raises(PolyadicError, match="'amplitude_phase' cannot be exported: rounding may move a phase"):
+        write(phases, tmp_path / "model")
     assert not list(tmp_path.iterdir())
 
 

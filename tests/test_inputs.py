@@ -190,13 +190,13 @@ WRONG_PARAMETERS: list[tuple[type[SALS] | type[ATD] | type[GRSALS], str, Any, st
     *((SALS, "alpha", value, AT_LEAST_0) for value in (-1, "a", np.nan)),
     (SALS, "learning_rate", 1.1, "must be a number of at least 0 and at most 1, but is"),
     (SALS, "solver", "sgd", "must be 'blend' or 'memory', but is"),
-    (SALS, "tensorize", "stft", "must be None or a Tensorizer such as STFT"),
+    (SALS, "tensorize", "stft", "must be None, a Tensorizer such as STFT or a function of a batch"),
     (SALS, "random_state", 1.5, "must be an integer, a numpy RandomState or None, but is"),
     (SALS, "device", "gpu", "must be 'auto', 'cpu' or an available"),
     (ATD, "beta", -1, AT_LEAST_0),
     (ATD, "gamma", np.inf, "must be a number of at least 0 and at most"),
     (ATD, "rounds", 0, WHOLE),
-    (ATD, "augment", "jitter", "must be None or an Augmentation such as .*, but is"),
+    (ATD, "augment", "jitter", "must be None, an Augmentation such as .* or a function of a batch, but is"),
     (GRSALS, "graph_weight", -1, AT_LEAST_0),
 ]
 

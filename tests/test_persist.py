@@ -140,10 +140,14 @@ def test_a_file_has_the_probe_and_gives_its_probabilities_to_the_bit(path: Path)
     )
 
 
-def test_preprocessing_that_cannot_be_described_is_refused(path: Path) -> None:
-    model = paper(SALS, tensorize=OwnTensors(torch.abs), **SETTINGS).fit(CUBE)
-    with pytest.raises(PolyadicError, match="cannot be described in a file: preprocessing of your own must be"):
+@pytest.mark.parametrize(
+    "given", [{"tensorize": OwnTensors(torch.abs)}, {"tensorize": torch.abs}, {"augment": torch.neg, "beta": 0.01}]
+)
+def test_preprocessing_that_cannot_be_described_is_refused(given: dict[str, Any], path: Path) -> None:
+    model = paper(ATD if "augment" in given else SALS, **given, **SETTINGS).fit(CUBE)
+    with pytest.raises(PolyadicError, match="cannot be described in a file, which contains no code: preprocessing of"):
         model.save(path)
+    assert not path.exists()
 
 
 # ---------------------------------------------------------------------------------------------- the file itself

@@ -42,7 +42,7 @@ FORKED = """
 import os, sys, torch
 import endurance
 torch.set_num_threads(1)
-kinds = ("memory", "full batch")
+kinds = ("memory", "own function")
 before = [endurance.outcome(kind) for kind in kinds]
 child = os.fork()
 if child == 0:

@@ -20,12 +20,14 @@ from polyadic.errors import PolyadicError
 from polyadic.spectral import PARTS, STFT, recommended_stft
 
 WINDOWS = {"rectangular": "boxcar", "hann": "hann", "hamming": "hamming", "blackman": "blackman"}
-LOGARITHMIC = ["log_re_im", "log_amplitude"]
+LOGARITHMIC = ["log_re_im", "log_amplitude", "log_amplitude_phase"]
 
 Maker = Callable[[np.ndarray, np.ndarray], list[np.ndarray]]
 ORACLES: dict[str, Maker] = {
     "log_re_im": lambda Z, floor: [np.log(np.abs(Z.real) + floor), np.log(np.abs(Z.imag) + floor)],
     "re_im": lambda Z, floor: [Z.real, Z.imag],
+    "amplitude_phase": lambda Z, floor: [np.abs(Z), np.angle(Z)],
+    "log_amplitude_phase": lambda Z, floor: [np.log(np.abs(Z) + floor), np.angle(Z)],
     "log_amplitude": lambda Z, floor: [np.log(np.abs(Z) + floor)],
     "amplitude": lambda Z, floor: [np.abs(Z)],
 }
@@ -49,9 +51,13 @@ def frames(X: torch.Tensor, n_fft: int, hop: int, window: str) -> np.ndarray:
 
 
 def assert_parts_are(result: torch.Tensor, Z: np.ndarray, parts: str, floor: np.ndarray) -> None:
-    """The result is the oracle's parts, stacked along the channels."""
-    expected = np.concatenate(ORACLES[parts](Z, floor[:, None, None]), axis=1)
-    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-9, atol=1e-9)
+    """The result is the oracle's parts, stacked along the channels; phases are compared around the circle."""
+    expected = ORACLES[parts](Z, floor[:, None, None])
+    for name, part, found in zip(PARTS[parts], expected, np.split(result.numpy(), len(expected), axis=1), strict=True):
+        if name == "phase":
+            assert np.abs(found).max() <= math.pi + 1e-12
+            found, part = np.abs(Z) * np.exp(1j * found), np.abs(Z) * np.exp(1j * part)
+        np.testing.assert_allclose(found, part, rtol=1e-9, atol=1e-9)
 
 
 # --------------------------------------------------------------- coefficients

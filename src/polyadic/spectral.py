@@ -52,6 +52,8 @@ class _Constants(NamedTuple):
 PARTS: dict[str, tuple[str, ...]] = {
     "log_re_im": ("log|Re|", "log|Im|"),
     "re_im": ("Re", "Im"),
+    "amplitude_phase": ("amplitude", "phase"),
+    "log_amplitude_phase": ("log amplitude", "phase"),
     "log_amplitude": ("log amplitude",),
     "amplitude": ("amplitude",),
 }
@@ -74,8 +76,8 @@ class STFT(Tensorizer, trusted=True):
     n_fft : number of samples in a frame
     hop : number of samples from one frame to the next
     window : "rectangular", "hann", "hamming" or "blackman"
-    parts : "log_re_im", "re_im", "log_amplitude" or "amplitude"; the parts are stacked along the channel axis: the
-        first part of all channels, then the second
+    parts : "log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude" or "amplitude"; the parts
+        are stacked along the channel axis: the first part of all channels, then the second
     floor : constant added to a magnitude before taking its logarithm. "auto" computes one floor for all channels with
         the same unit: 0.3 times the root mean square amplitude of white noise with the power of their signals (each
         window's mean removed). A shared floor preserves the ratio of weak to strong channels. "channel" is the rule
@@ -95,7 +97,9 @@ class STFT(Tensorizer, trusted=True):
     n_fft: int
     hop: int
     window: Literal["rectangular", "hann", "hamming", "blackman"] = "hann"
-    parts: Literal["log_re_im", "re_im", "log_amplitude", "amplitude"] = "log_re_im"
+    parts: Literal["log_re_im", "re_im", "amplitude_phase", "log_amplitude_phase", "log_amplitude", "amplitude"] = (
+        "log_re_im"
+    )
     floor: float | Sequence[float] | Literal["auto", "channel"] = "auto"
     mean: Sequence[Sequence[float]] | NDArray[Any] | Literal["auto"] | None = None
     baseline: Sequence[Sequence[float]] | NDArray[Any] | None = None
@@ -155,8 +159,12 @@ class STFT(Tensorizer, trusted=True):
         return self.parts.startswith("log_")
 
     @property
+    def _has_phase(self) -> bool:
+        return self.parts.endswith("_phase")
+
+    @property
     def _has_kernel(self) -> bool:
-        return self.n_fft in _FUSED
+        return self.n_fft in _FUSED and not self._has_phase
 
     def _fits_kernel(self, X: Tensor, T: Tensor) -> bool:
         """Return whether the fused kernel can write the tensors of X into T."""
@@ -190,7 +198,10 @@ class STFT(Tensorizer, trusted=True):
         else:
             Z = Z.contiguous()
         for number, part in enumerate(T.chunk(len(PARTS[self.parts]), dim=1)):
-            if self.parts.endswith("amplitude"):
+            if number and self._has_phase:
+                torch.angle(Z, out=part)
+                continue
+            if "amplitude" in self.parts:
                 # torch's abs of complex numbers guards against overflow, at ten times the cost.
                 torch.square(Z.real, out=part)
                 part.addcmul_(Z.imag, Z.imag).sqrt_()
@@ -423,12 +434,19 @@ class STFT(Tensorizer, trusted=True):
             raise PolyadicError(f"mean must have {expected} rows for {channels} channels, but {given}")
         return torch.as_tensor(self.mean, dtype=torch.float64)
 
+    def _check_exportable(self) -> None:
+        if self._has_phase:
+            raise PolyadicError(
+                f"parts={self.parts!r} cannot be exported: rounding may move a phase across its jump from π to −π"
+            )
+
     def onnx(self, graph: Any, window: Any, sample_shape: tuple[int, ...]) -> tuple[Any, NDArray[np.intp]]:
         """Add the ONNX form to a graph of `polyadic.export`: a convolution with the DFT matrix, then the parts.
 
         `window` is the node of windows (N, channels, time) float32. Returns that of the tensors (N, I, J, K), and the
         index in the first mode of each of its entries: the graph orders by channel, then part, the model by part.
         """
+        self._check_exportable()
         channels, time = sample_shape
         first, frequencies, frames = self.shape(channels, time)
         taper = self._weights(torch.empty(0, dtype=torch.float64, device="cpu")).numpy()
@@ -462,6 +480,7 @@ class STFT(Tensorizer, trusted=True):
 
     def c_form(self, sample_shape: tuple[int, ...]) -> CForm:
         """Return the C form: an FFT of each frame, in `kernels/fourier.c`; the caller subtracts the mean."""
+        self._check_exportable()
         channels, time = sample_shape
         floors, mean, n = self._floors(channels).numpy(), self._means(channels), self.n_fft
         taper = self._weights(torch.empty(0, dtype=torch.float64, device="cpu")).numpy()

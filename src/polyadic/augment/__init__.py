@@ -6,7 +6,7 @@ does not modify windows: the view of a window is another window of the data set.
 
 from __future__ import annotations
 
-from polyadic.augment.base import Augmentation, check_augmentation
+from polyadic.augment.base import Augmentation, as_augmentation
 from polyadic.augment.combined import Compose, Neighbour, OneOf, split_neighbour
 from polyadic.augment.signals import Bandpass, Jitter, Rotate3D
 
@@ -18,6 +18,6 @@ __all__ = [
     "Neighbour",
     "OneOf",
     "Rotate3D",
-    "check_augmentation",
+    "as_augmentation",
     "split_neighbour",
 ]

@@ -5,7 +5,9 @@ Every random choice is a function of (seed, sweep, window id); see `polyadic._ut
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, ClassVar
 
@@ -18,7 +20,9 @@ from polyadic._util.threads import one_torch_thread
 from polyadic._util.torch_state import plain_torch
 from polyadic.errors import PolyadicError
 
-__all__ = ["Augmentation", "check_augmentation"]
+__all__ = ["Augmentation", "as_augmentation"]
+
+_GENERATOR = threading.RLock()
 
 
 class Augmentation(Immutable, ABC):
@@ -89,7 +93,28 @@ class Augmentation(Immutable, ABC):
         return result.to(X)
 
 
-def check_augmentation(augment: Any) -> None:
-    """Raise unless `augment` is an augmentation."""
-    if not isinstance(augment, Augmentation):
-        raise PolyadicError(f"augment must be None or an Augmentation such as Jitter(0.05), but is {augment!r}")
+class FunctionAugmentation(Augmentation):
+    """A function of a batch, which may use torch's random generator. It cannot be stored: files contain no code."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        self._function = function
+
+    def check(self, X: Tensor) -> None:
+        """Accept tensors of any shape."""
+
+    def apply(self, X: Tensor, keys: Tensor) -> Tensor:
+        # There is one generator for all threads.
+        with _GENERATOR, torch.random.fork_rng([X.device] if X.is_cuda else []):
+            torch.manual_seed(int(keys[0]))
+            return self._function(X.clone())
+
+
+def as_augmentation(augment: Any) -> Augmentation | None:
+    """Return an augmentation for the parameter `augment`, which may be a function."""
+    if augment is None or isinstance(augment, Augmentation):
+        return augment
+    if callable(augment) and not isinstance(augment, type):
+        return FunctionAugmentation(augment)
+    raise PolyadicError(
+        f"augment must be None, an Augmentation such as Jitter(0.05) or a function of a batch, but is {augment!r}"
+    )

@@ -30,7 +30,8 @@ def encode(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise PolyadicError(
-        f"{value!r} cannot be described in a file: preprocessing of your own must be a dataclass of numbers and text"
+        f"{value!r} cannot be described in a file, which contains no code: preprocessing of your own must be a "
+        "dataclass of numbers and text that subclasses Tensorizer or Augmentation"
     )
 
 

@@ -6,7 +6,7 @@ To add one, subclass `Tensorizer` and pass `polyadic.testing.TensorizerContract`
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -23,8 +23,8 @@ __all__ = [
     "Axis",
     "Layout",
     "Tensorizer",
+    "as_tensorizer",
     "channel_axis",
-    "check_tensorizer",
     "numbered_axes",
     "tensor_shape",
     "tensors",
@@ -229,10 +229,25 @@ class Tensorizer(Immutable, ABC):
         return None
 
 
-def check_tensorizer(tensorize: Any) -> None:
-    """Raise unless `tensorize` is a tensorizer or None."""
-    if tensorize is not None and not isinstance(tensorize, Tensorizer):
-        raise PolyadicError(f"tensorize must be None or a Tensorizer such as STFT, but is {tensorize!r}")
+class FunctionTensorizer(Tensorizer):
+    """A function of a batch. It cannot be stored, because files contain no code: a `Tensorizer` of your own can."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        self._function = function
+
+    def transform(self, X: Tensor) -> Tensor:
+        return self._function(X)
+
+
+def as_tensorizer(tensorize: Any) -> Tensorizer | None:
+    """Return a tensorizer for the parameter `tensorize`, which may be a function."""
+    if tensorize is None or isinstance(tensorize, Tensorizer):
+        return tensorize
+    if callable(tensorize) and not isinstance(tensorize, type):
+        return FunctionTensorizer(tensorize)
+    raise PolyadicError(
+        f"tensorize must be None, a Tensorizer such as STFT or a function of a batch, but is {tensorize!r}"
+    )
 
 
 # --------------------------------------------------------- checked output

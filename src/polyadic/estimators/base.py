@@ -16,8 +16,8 @@ from torch import Tensor
 
 from polyadic._util.immutable import Immutable
 from polyadic._util.threads import thread_pool
-from polyadic.augment import Augmentation, check_augmentation
-from polyadic.core.tensorizer import Tensorizer, check_tensorizer, tensor_shape, tensors
+from polyadic.augment import Augmentation, as_augmentation
+from polyadic.core.tensorizer import Tensorizer, as_tensorizer, tensor_shape, tensors
 from polyadic.data.batches import Samples, WindowSource, choose_device, integer_random_state, prefetch
 from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.data.labels import known_labels
@@ -89,9 +89,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
     def _tensorizer(self, shape: tuple[int, ...]) -> Tensorizer | None:
         """Return the tensorizer for samples of this shape (N, …), not yet calibrated."""
         if not (isinstance(self.tensorize, str) and self.tensorize == "auto"):
-            tensorizer: Tensorizer | None = self.tensorize
-            check_tensorizer(tensorizer)
-            return tensorizer
+            return as_tensorizer(self.tensorize)
         if len(shape) == 2:
             raise PolyadicError(
                 f"X must be windows (N, channels, time), but has shape {shape}: cut one recording (time, channels) "
@@ -103,10 +101,7 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _augmentation(self) -> Augmentation | None:
         """Return the augmentation of an estimator that has one."""
-        augment: Augmentation | None = getattr(self, "augment", None)
-        if augment is not None:
-            check_augmentation(augment)
-        return augment
+        return as_augmentation(getattr(self, "augment", None))
 
     def _check_windows(self) -> None:
         """Raise if `tensorize` or `augment` is invalid."""

@@ -71,8 +71,8 @@ class CPD(CPModel):
     ----------
     rank : number of components; default 32
     tensorize : maps a batch (b, channels, time) to tensors (b, I, J, …): a `Tensorizer` such as
-        `polyadic.spectral.STFT`; None if X already holds tensors. "auto" (default) uses
-        `polyadic.spectral.recommended_stft` for windows, and None for X with more than three dimensions
+        `polyadic.spectral.STFT`, or a function; None if X already holds tensors. "auto" (default)
+        uses `polyadic.spectral.recommended_stft` for windows, and None for X with more than three dimensions
     readout : a `polyadic.readout.Readout`, which maps coefficients to features; None returns the coefficients
         themselves, as in the paper. "auto" (default) is `Readout()`
     nonnegative : constrain the bases to be non-negative; "auto" (default) does so for centred log amplitudes

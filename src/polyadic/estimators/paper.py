@@ -114,7 +114,7 @@ class ATD(SALS):
     Parameters
     ----------
     rank, tensorize, readout, nonnegative, restarts, consensus, alpha : as for `CPD`
-    augment : maps a batch to an augmented view: an augmentation from `polyadic.augment`, or of your own; None for no
+    augment : maps a batch to an augmented view: an augmentation from `polyadic.augment`, or a function; None for no
         view, with beta=0. Default `Jitter(0.05)`
     beta : weight of the self-supervised loss; default 2. beta=0 with an augmentation is the paper's ATD_ss-
     gamma : weight of the random (negative) pairs; None (default) for the batch size, as in the paper

@@ -24,7 +24,7 @@ from polyadic._util.version import __version__
 from polyadic.core import moments as core
 from polyadic.core import passes, persist
 from polyadic.core.passes import STAGES, Parts, Stage, add_windows
-from polyadic.core.tensorizer import Tensorizer, check_tensorizer
+from polyadic.core.tensorizer import Tensorizer, as_tensorizer
 from polyadic.data.batches import Samples, WindowSource, choose_device
 from polyadic.data.channels import match_signals, recorded_signals
 from polyadic.data.labels import known_labels
@@ -172,7 +172,7 @@ class Moments:
         fs, channels = recorded_signals(X)
         if isinstance(tensorize, str) and tensorize == "auto":
             tensorize = recommended_stft(samples.shape[-1], fs) if len(samples.shape) == 3 else None
-        check_tensorizer(tensorize)
+        tensorize = as_tensorizer(tensorize)
         windows = _description(samples.shape[1:], samples.dtype, fs, channels, getattr(X, "units", ()))
         settings = {"tensorize": persist.encode(tensorize), "compression": persist.encode(compression)}
         return cls(_first_stage(windows, tensorize), {}, windows, settings)
