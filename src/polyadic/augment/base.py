@@ -109,9 +109,9 @@ class FunctionAugmentation(Augmentation):
             return self._function(X.clone())
 
 
-def as_augmentation(augment: Any) -> Augmentation | None:
+def as_augmentation(augment: Any) -> Augmentation:
     """Return an augmentation for the parameter `augment`, which may be a function."""
-    if augment is None or isinstance(augment, Augmentation):
+    if isinstance(augment, Augmentation):
         return augment
     if callable(augment) and not isinstance(augment, type):
         return FunctionAugmentation(augment)

@@ -101,7 +101,8 @@ class WindowEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _augmentation(self) -> Augmentation | None:
         """Return the augmentation of an estimator that has one."""
-        return as_augmentation(getattr(self, "augment", None))
+        augment = getattr(self, "augment", None)
+        return None if augment is None else as_augmentation(augment)
 
     def _check_windows(self) -> None:
         """Raise if `tensorize` or `augment` is invalid."""
