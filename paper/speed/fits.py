@@ -64,7 +64,7 @@ def measure_machine(device: torch.device) -> Row:
         work()
         rows[name] = amount / min(seconds_of(work, device) for _ in range(3))
     if device.type == "cuda":
-        host = torch.ones(2**26)
+        host = torch.ones(2**26).pin_memory()
         rows["host_bytes_per_second"] = 4 * 2**26 / min(seconds_of(host.to, device, device) for _ in range(3))
     return rows
 
