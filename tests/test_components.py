@@ -121,6 +121,14 @@ def test_bands_are_one_sided_where_a_profile_is_zero():
     assert high[:, 0] == pytest.approx([0.9, 0.95])
 
 
+def test_subjects_that_share_moments_are_called_groups(monkeypatch):
+    windows = synthetic(120, n_channels=2)
+    monkeypatch.setattr(import_module("polyadic.scale.moments"), "most_groups", lambda width: 12)
+    found = components(windows, rank=2, restarts=1, replicates=0)
+    assert "in halves of the 12 groups of subjects" in repr(found)
+    assert found.to_dict()["grouped"]
+
+
 def test_windows_in_double_precision_have_the_components_of_single_precision():
     windows = synthetic(60, n_channels=2)
     given = {"rank": 2, "restarts": 2, "refits": 2}

@@ -25,7 +25,7 @@ from polyadic.errors import ModelFileError
 from polyadic.estimators import CPD
 from polyadic.explain.expression import profiles, with_bases
 from polyadic.explain.replicability import SAME, Replicability, match, replicability, subjects_of
-from polyadic.scale.moments import Moments
+from polyadic.scale.moments import SHARED, Moments
 from polyadic.spectral import STFT
 
 __all__ = ["Components", "components"]
@@ -53,20 +53,26 @@ class Components:
     tried: dict[int, int]  # number of replicating components at each rank that was tried
     n_subjects: int  # number of subjects, or groups of subjects, with moments of their own
     bands: list[_Floats] | None  # limits (2, I, R) of 90 % bands of `profiles`, by mode; None below 10 subjects
+    grouped: bool = False  # whether several subjects share moments, because they are too many for moments of their own
 
     @property
     def profiles(self) -> list[_Floats]:
         """Profiles (I, R), (J, R), … of the components, scaled to sum 1."""
         return [] if self.model is None else [profiles(factor) for factor in self.model.factors_]
 
+    @property
+    def units(self) -> str:
+        """What the halves and the bootstrap consist of."""
+        return "groups of subjects" if self.grouped else "subjects"
+
     def __repr__(self) -> str:
         found = "none" if self.model is None else f"{self.model.rank} of {self.rank}"
         bands = ", with 90 % bands" if self.bands is not None else ""
-        return f"Components: {found} replicate in halves of the {self.n_subjects} subjects{bands}"
+        return f"Components: {found} replicate in halves of the {self.n_subjects} {self.units}{bands}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers about the components for the header of a model file, and for JSON."""
-        about = {name: getattr(self, name) for name in ("rank", "left_out", "n_subjects")}
+        about = {name: getattr(self, name) for name in ("rank", "left_out", "n_subjects", "grouped")}
         about["tried"] = {str(rank): count for rank, count in self.tried.items()}
         return {**about, "replicability": None if self.model is None else self.model.replicability_.to_dict()}
 
@@ -92,7 +98,8 @@ class Components:
         if factors:
             part = with_bases(model, factors, Replicability.from_dict(header["replicability"], rank))
         tried = {int(rank): int(count) for rank, count in header["tried"].items()}
-        return cls(part, header["rank"], header["left_out"], tried, header["n_subjects"], bands or None)
+        about = header["rank"], header["left_out"], tried, header["n_subjects"]
+        return cls(part, *about, bands or None, header["grouped"])
 
 
 @plain_torch()
@@ -137,6 +144,7 @@ def components(
         moments = Moments.collect(source, groups=subjects_of(source, groups))
     whole, noise = moments.of(), _noise_tensors(moments)
     tried: dict[int, int] = {}
+    grouped = SHARED.format(1) in moments.groups
 
     def tell(done: int, what: str) -> None:
         if progress is not None:
@@ -157,8 +165,8 @@ def components(
             found = replace(found, match=found.match[kept], returned=found.returned[kept])
             part = with_bases(model, [np.ascontiguousarray(factor[:, kept]) for factor in model.factors_], found)
             bands = _bands(model, moments, kept, replicates, random_state, tell)
-            return Components(part, wanted, wanted - len(kept), tried, len(moments.groups), bands)
-    return Components(None, 0, 0, tried, len(moments.groups), None)
+            return Components(part, wanted, wanted - len(kept), tried, len(moments.groups), bands, grouped)
+    return Components(None, 0, 0, tried, len(moments.groups), None, grouped)
 
 
 def _consensus(

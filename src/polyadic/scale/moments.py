@@ -33,7 +33,10 @@ from polyadic.scale.checkpoints import differences
 from polyadic.spectral import recommended_stft
 from polyadic.statistics import window_statistics
 
-__all__ = ["Moments", "MomentsSource", "check_subjects", "group_masks", "most_groups"]
+__all__ = ["SHARED", "Moments", "MomentsSource", "check_subjects", "group_masks", "most_groups"]
+
+SHARED = "group {}"
+"""Name of a group that several subjects share, by its number from 1."""
 
 _FEWEST_SUBJECTS = 5
 """Minimum number of subjects in sums that leave a site."""
@@ -374,7 +377,7 @@ def group_masks(groups: ArrayLike, count: int, most: int) -> tuple[list[str], li
     column[known] = np.asarray(subjects).astype(str)
     names, codes = np.unique(column.astype(str), return_inverse=True)
     member = codes % most
-    labels = names.tolist() if len(names) <= most else [f"group {number + 1}" for number in range(most)]
+    labels = names.tolist() if len(names) <= most else [SHARED.format(number + 1) for number in range(most)]
     return labels, [torch.from_numpy(member == number) for number in range(len(labels))]
 
 
