@@ -430,7 +430,7 @@ class CompletedMoments:
     def _expect(self, factors: Sequence[Tensor], alpha: float, statistics: bool = False) -> None:
         """Fill missing entries by their expectation at these bases; sweeps do without the statistics."""
         entries = self._entries * self._share / self._redundancy
-        prior = Prior.fitted(self._current.coefficients(factors, alpha), entries, np.zeros(0))
+        prior = Prior.fitted(self._current.coefficients(factors, alpha, statistics=False), entries, np.zeros(0))
         solver = Solver(prior, [factor.double() for factor in factors], alpha)
         if self._rows is None:
             self._passes += 1

@@ -334,11 +334,17 @@ class Moments:
             inside = float(self.scatter.diagonal()[:size].sum() + self.count * self.mean[:size].square().sum())
         return min(inside / self.energy, 1.0) if self.energy > 0 else 1.0
 
-    def coefficients(self, factors: Sequence[Tensor] | None = None, alpha: float = 0.0) -> Coefficients:
-        """Return what a readout needs of the coefficients at these bases; without bases, windows are coefficients."""
+    def coefficients(
+        self, factors: Sequence[Tensor] | None = None, alpha: float = 0.0, statistics: bool = True
+    ) -> Coefficients:
+        """Return what a readout needs of the coefficients at these bases; without bases, windows are coefficients.
+
+        Without `statistics`, the result has none.
+        """
         size = self.compression.size
-        centre = self.mean[:size]
-        rows, statistics, residuals = self._sample()
+        count = self.n_statistics if statistics else 0
+        centre, sums = self.mean[: size + count], self.scatter[: size + count, : size + count]
+        rows, details, residuals = self._sample()
         if factors is None:
             extract, x = torch.eye(size, dtype=torch.float64), rows
         else:
@@ -349,28 +355,28 @@ class Moments:
             if len(rows):
                 residuals = residuals - 2 * ((rows @ K) * x).sum(dim=1) + ((x @ G) * x).sum(dim=1)
             else:
-                Y = self.scatter[:size, :size] @ extract + self.count * torch.outer(centre, centre @ extract)
+                Y = sums[:size, :size] @ extract + self.count * torch.outer(centre[:size], centre[:size] @ extract)
                 fit = self.energy - 2 * (K * Y).sum() + ((extract.T @ Y) * G).sum()
                 residuals = fit[None] / self.count
-        rank = extract.shape[1]
-        known, pairs = ~torch.isnan(statistics), self.pairs
-        statistics = statistics.where(known, self.mean[size:])
+        rank, details = extract.shape[1], details[:, :count]
+        known, pairs = ~torch.isnan(details), self.pairs[:count, :count]
+        details = details.where(known, centre[size:])
         if self.keeps_rows:
-            joint = torch.cat([x, statistics], dim=1)
+            joint = torch.cat([x, details], dim=1)
             mean = joint.mean(dim=0)
-            mean[rank:] = self.mean[size:]
+            mean[rank:] = centre[size:]
             scatter = (joint - mean).T @ (joint - mean)
             pairs = known.double().T @ known.double()
         else:
-            mean = torch.cat([self.mean[:size] @ extract, self.mean[size:]])
-            half = torch.cat([extract.T @ self.scatter[:size], self.scatter[size:]])
+            mean = torch.cat([centre[:size] @ extract, centre[size:]])
+            half = torch.cat([extract.T @ sums[:size], sums[size:]])
             scatter = torch.cat([half[:, :size] @ extract, half[:, size:]], dim=1)
         # Statistics that are missing have added nothing to the sums.
         seen = torch.cat([pairs.new_full((rank,), self.count), pairs.diagonal()])
         together = torch.minimum(seen[:, None], seen[None])
         together[rank:, rank:] = pairs
         scatter = torch.where(together > 0, scatter * (self.count / together.clamp_min(1)), 0.0)
-        return Coefficients(rank, self.count, mean, scatter / max(self.count, 1), statistics, residuals)
+        return Coefficients(rank, self.count, mean, scatter / max(self.count, 1), details, residuals)
 
     def _sample(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return compressed windows (n, P), their statistics (n, S) and squared norms (n,).
