@@ -47,6 +47,10 @@ def test_run_writes_a_table_the_results_a_model_with_a_probe_and_a_report(finish
     printed, out, written = finished
     assert sorted(path.name for path in out.iterdir()) == ["model.safetensors", "report.html", "results.json"]
     assert [entry["method"] for entry in written["summary"]] == METHODS
+    assert [row["split"] for row in written["rows"]] == [1] * 4 + [2] * 4 + [3] * 4
+    for entry in written["summary"]:
+        own = [row for row in written["rows"] if row["method"] == entry["method"]]
+        assert all(entry[name] == pytest.approx(np.mean([row[name] for row in own])) for name in HEADS)
     assert {"command", "commit", "date", "machine", "versions"} <= written.keys()
     assert str(out.parent) not in json.dumps(written)
     for entry in written["summary"]:
