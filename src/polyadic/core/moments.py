@@ -41,8 +41,7 @@ class Block(NamedTuple):
     ids : (b,), on the CPU
     c, squares : (b, P) and (b,), compressed windows and squared norms
     statistics : (b, S), those of raw windows, NaN where missing
-    observed : (n, I, J, …) bool, which entries of the tensors of windows that lack some were observed; missing ones
-        are 0
+    observed : (n, I, J, …) bool, entries observed in the tensors of windows that lack some; missing ones are 0
     lacking : (n,), which windows these are; None if `observed` is that of all windows, or if none is to be kept apart
     """
 
