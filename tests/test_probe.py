@@ -108,7 +108,7 @@ def test_few_labels_or_one_group_get_the_fixed_choice():
     Z, y, people = example()
     few = np.arange(module.FEWEST_LABELS - 1)
     for rows, groups, why in (
-        (few, people[few], f"{len(few)} labels are too few"),
+        (few, people[few] % 2, f"{len(few)} labels are too few"),
         (np.arange(len(y)), np.full(len(y), "anna"), "all labels are from one subject"),
         (np.arange(3), None, "3 labels are too few"),
     ):
@@ -121,6 +121,37 @@ def test_few_labels_or_one_group_get_the_fixed_choice():
         assert why in probe.reason_
     enough = np.arange(module.FEWEST_LABELS)
     assert Probe().fit(Z[enough], y[enough], groups=people[enough]).validation_
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_few_labels_of_three_groups_choose_the_weight_by_likelihood(helps):
+    rng = np.random.default_rng(0)
+    y, people = np.arange(60) % 3, np.arange(60) // 15
+    Z = rng.normal(size=(60, 12))
+    Z[:, 6:] += 2 * np.eye(3, 6)[y] if helps else 3 * rng.normal(size=(4, 6))[people]
+    statistics = slice(6, 12)
+    probe = Probe().fit(Z, y, groups=people, statistic_columns=statistics)
+
+    def loss(weight):
+        scores = np.zeros((60, 3))
+        for fold in np.unique(people):  # four groups: each is a fold of its own
+            test = people == fold
+            fixed = Probe(C=fixed_c(Z, weight), scale="plain", statistics=weight, unlabelled=False)
+            fixed.fit(Z[~test], y[~test], groups=people[~test], statistic_columns=statistics)
+            logits = fixed.decision_function(Z[test]) * fixed.temperature_
+            scores[test] = logits - logits.max(axis=1, keepdims=True)
+        likelihood = scores[np.arange(60), y] - np.log(np.exp(scores).sum(axis=1))
+        return -likelihood.sum() + np.log(weight / 0.7) ** 2 / (2 * 0.7**2)
+
+    best = min(regression.WEIGHTS, key=loss)
+    assert probe.statistics_ == best
+    assert (best > 0.7) == helps
+    assert "the weight by likelihood on 4 left-out subjects, because 60 labels are too few" in probe.reason_
+
+
+def fixed_c(Z, weight):
+    """Return the fixed C for features whose last six columns of twelve are statistics."""
+    return 6 / (Z * np.repeat([1, weight], 6)).var(axis=0).sum()
 
 
 # ------------------------------------------------------------ the regression

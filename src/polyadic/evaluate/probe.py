@@ -39,7 +39,7 @@ _TOLERANCE, _SEARCH_TOLERANCE = 1e-4, 1e-3
 # Fewest out-of-subject predictions and subjects to fit a temperature. It is 1 without: on development subjects the best
 # ones are on both sides, by up to a factor of 5.
 _FEWEST_PREDICTIONS, _FEWEST_SUBJECTS = 30, 3
-_TEMPERATURE_SPREAD = 0.7  # standard deviation of the prior of the temperature's logarithm
+_SPREAD = 0.7  # standard deviation of the priors of the logarithms of the temperature and of the weight
 _MOST_VALIDATED = 2000  # maximum number of labels in the search for settings
 _UNSEEN = 20.0  # how far the log likelihood of a class that a fold lacks is below the others
 _PREFIX = "probe."
@@ -91,7 +91,8 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters set to "auto" are chosen together, by the balanced accuracy on left-out groups in up to five folds;
     without groups, contiguous blocks of rows are left out. Ties go to the fixed settings: unscaled features, weight 0.7
-    for the statistics, C = 1 / variance. These are also used with labels from one group, or fewer than 100.
+    for the statistics, C = 1 / variance. These are also used with labels from one group, or fewer than 100; with three
+    or more groups the weight is then the one that makes left-out labels likeliest, its logarithm shrunk to that of 0.7.
 
     Parameters
     ----------
@@ -201,8 +202,11 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if count == 1 and data.unit == "subjects":
             return fixed, {}, "the fixed settings, because all labels are from one subject"
         if len(y) < FEWEST_LABELS:
-            few = f"{len(y)} labels are too few to validate (fewer than {FEWEST_LABELS})"
-            return fixed, {}, f"the fixed settings, because {few}"
+            few = f"because {len(y)} labels are too few to validate (fewer than {FEWEST_LABELS})"
+            if len(weights) == 1 or count < _FEWEST_SUBJECTS:
+                return fixed, {}, f"the fixed settings, {few}"
+            likely = self._likely_weight(data, settings[grid.index(regression.FIXED_C) :: len(grid)])
+            return likely, {}, f"a fixed C, and the weight by likelihood on {count} left-out {data.unit}, {few}"
         rows = _some_rows(y, _MOST_VALIDATED)
         fold = group_folds(y[rows], block[rows], FOLDS)
         part = data._replace(Z=Z[rows], codes=y[rows], block=block[rows], fold=fold)
@@ -218,6 +222,17 @@ class Probe(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             f"single {data.unit} from {min(each):.0f} to {max(each):.0f} %)"
         )
         return chosen, scores, reason
+
+    def _likely_weight(self, data: _Data, settings: Sequence[Setting]) -> Setting:
+        """Return the setting with the smallest loss on left-out groups, the weight's logarithm shrunk to the fixed one.
+
+        Of few labels the loss tells more than the number of correct predictions.
+        """
+        y, fits = data.labelled()[1], _train_without_folds(data, settings, self.class_weight)
+        found = [_left_out_logits(data, folds, len(self.classes_)) for folds in fits]
+        away = np.log([setting.weight / regression.FIXED_WEIGHT for setting in settings]) / _SPREAD
+        losses = [_loss(logits, y, self.class_weight) for logits in found] + away**2 / 2
+        return settings[int(np.argmin(losses))]
 
     def _validate(self, data: _Data, chosen: Setting) -> tuple[Any, float, str]:
         """Return the graph of unlabelled rows, or None if it is not used, the temperature, and a few words on both."""
@@ -477,22 +492,27 @@ def _some_rows(y: _Rows, most: int) -> _Rows:
 
 
 def _temperature(scores: _Floats, y: _Rows, class_weight: Any) -> float:
-    """Return the temperature of logits (n, K) with the smallest loss, its logarithm shrunk towards 0.
-
-    Rows whose class the probe of their fold had not seen (a logit of −∞) say nothing about the final probe.
-    """
-    weight = compute_sample_weight(class_weight, y)
-    seen = np.isfinite(scores[np.arange(len(y)), y])
-    scores, y, weight = scores[seen], y[seen], weight[seen]
-    if len(y) < _FEWEST_PREDICTIONS:
+    """Return the temperature of logits (n, K) with the smallest loss, its logarithm shrunk towards 0."""
+    if int(_seen(scores, y).sum()) < _FEWEST_PREDICTIONS:
         return 1.0
-    weight *= len(y) / weight.sum()
 
     def loss(logarithm: float) -> float:
-        likelihood = log_softmax(scores * np.exp(-logarithm), axis=1)[np.arange(len(y)), y]
-        return float(-(weight * likelihood).sum() + (logarithm / _TEMPERATURE_SPREAD) ** 2 / 2)
+        return _loss(scores * np.exp(-logarithm), y, class_weight) + (logarithm / _SPREAD) ** 2 / 2
 
     return float(np.exp(minimize_scalar(loss, bounds=(-4.0, 4.0), method="bounded").x))
+
+
+def _loss(scores: _Floats, y: _Rows, class_weight: Any) -> float:
+    """Return the sum of the logistic losses of left-out logits (n, K), without rows that were not `_seen`."""
+    seen = _seen(scores, y)
+    weight = compute_sample_weight(class_weight, y)[seen]
+    losses = -log_softmax(scores[seen], axis=1)[np.arange(len(weight)), y[seen]]
+    return float(weight @ losses) * len(weight) / max(float(weight.sum()), 1e-300)
+
+
+def _seen(scores: _Floats, y: _Rows) -> _Mask:
+    """Return the rows whose class the probe of their fold had seen; others say nothing about the final probe: (n,)."""
+    return np.asarray(np.isfinite(scores[np.arange(len(y)), y]))
 
 
 def _names(groups: ArrayLike | None, count: int) -> NDArray[np.str_]:
