@@ -72,6 +72,14 @@ def test_groups_are_the_subjects_of_labelled_windows_unless_given(features):
     assert "contiguous blocks" in without.probe_.reason_
 
 
+def test_unknown_groups_are_one_group(features):
+    windows = SIGNALS
+    groups = np.where(windows.subject == windows.subject[0], None, windows.subject)
+    unknown = WindowClassifier(features).fit(windows, groups=groups)
+    named = WindowClassifier(features).fit(windows, groups=np.where(groups == None, "", groups).astype(str))  # noqa: E711
+    np.testing.assert_array_equal(unknown.probe_.coef_, named.probe_.coef_)
+
+
 def test_the_probe_receives_the_statistic_columns():
     features = CPD(4, max_sweeps=2).fit(SIGNALS)
     told = WindowClassifier(features, Watching()).fit(SIGNALS).probe_.told_

@@ -194,7 +194,7 @@ def test_a_louder_condition_is_a_level_and_no_component(model, windows):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"by": ["a", "b"] * 120}, "several groups: use paired=True"),
+        ({"by": ["a", "b"] * 120}, r"several groups: use --paired \(paired=True\)"),
         ({"by": ["a"] * 240}, "at least two groups of at least two subjects"),
         ({"by": [""] * 240}, "no such windows"),
         (

@@ -48,7 +48,7 @@ def test_raw_windows_become_centred_log_amplitudes_and_all_else_is_a_tensor(mode
     np.testing.assert_allclose(front(torch.from_numpy(X)).mean(dim=(0, 3)), 0, atol=1e-10)
     tensors = np.random.default_rng(0).normal(size=(30, 3, 4, 5))
     assert SALS(2, **SHORT).fit(tensors).tensorize_ is None
-    with pytest.raises(PolyadicError, match="at least 32 samples, but they have 20: pass tensorize=None if X already"):
+    with pytest.raises(PolyadicError, match="at least 32 samples, but they have 20: cut longer ones"):
         CPD(2).fit(X[:, :, :20])
     assert GRSALS(2, **SHORT).fit(X).tensorize_.parts == "log_amplitude"
 

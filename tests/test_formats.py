@@ -73,8 +73,30 @@ def test_a_data_frame_with_a_wrong_column_or_two_subjects_in_a_recording_is_refu
             Windows.from_dataframe(long_frame(), **{"fs": 10, "seconds": 2, "subject": "who", **given})
     with pytest.raises(PolyadicError, match="one subject, but '1' has 'anna', 'ben'"):
         Windows.from_dataframe(long_frame().assign(r=1), fs=10, seconds=2, label="move", subject="who", recording="r")
-    with pytest.raises(DataError, match="cells must be numbers, but there is 'walk'"):
+    with pytest.raises(DataError, match=r"'move' looks like a label .* use label='move' .* signals with channels="):
         Windows.from_dataframe(long_frame(), fs=10, seconds=2, subject="who")
+
+
+@pytest.mark.parametrize(
+    "kind", ["seconds", "milliseconds", "dates", "durations", "index of dates", "index of durations"]
+)
+def test_the_times_of_a_data_frame_are_no_signal_and_give_the_rate(kind):
+    frame, seconds = long_frame()[["x", "y"]], np.arange(160) / 10
+    dates, durations = pd.Timestamp("2024-05-01 10:00") + pd.to_timedelta(seconds, "s"), pd.to_timedelta(seconds, "s")
+    match kind:
+        case "seconds":
+            frame.insert(1, "time", seconds)
+        case "milliseconds":
+            frame.insert(0, "Time [ms]", 1000 * seconds)
+        case "dates" | "durations":
+            frame.insert(0, "timestamp", dates if kind == "dates" else durations)
+        case _:
+            frame.index = dates if kind == "index of dates" else durations
+    windows = Windows.from_dataframe(frame, seconds=2)
+    assert (windows.fs, windows.channels, windows.shape) == (10.0, ("x", "y"), (8, 2, 20))
+    np.testing.assert_allclose(windows.X[5, 1], frame["y"][100:120], rtol=1e-6)
+    with pytest.raises(DataError, match="the times give a rate of 10 Hz, not 20 Hz"):
+        Windows.from_dataframe(frame, seconds=2, fs=20)
 
 
 # ------------------------------------------------------------------------------------------------------------- files

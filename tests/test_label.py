@@ -228,8 +228,11 @@ def test_the_last_row_of_a_window_counts_and_rows_without_a_window_are_named(tmp
     path.write_text("recording,start,duration,label\nnight 0,2,30,rest\n")
     with pytest.raises(PolyadicError, match="1 of 1 rows match no window"):
         apply_labels(path, windows)
+    path.write_text("recording,start,duration,label\nnight0.csv,2,2,rest\n")
+    with pytest.raises(PolyadicError, match=r"recordings are called 'night 0', 'night 1', 'night 2', … \("):
+        apply_labels(path, windows)
     path.write_text("recording,start,label\nnight 0,2,rest\n")
-    with pytest.raises(DataError, match="no column 'duration'"):
+    with pytest.raises(DataError, match=r"^labels\.csv has no column 'duration'"):
         apply_labels(path, windows)
 
 
@@ -256,6 +259,14 @@ def test_fit_reads_the_labels_and_export_writes_events(tmp_path):
     )
     result = json.loads(fitted.stdout)
     assert (result["classes"], result["labelled"]) == (["fast", "slow"], 36)
+    plain = polyadic("fit", *words, "--labels", "labels.csv", "--probe", "--rank", "4", "--force", cwd=tmp_path).stdout
+    hint = plain[plain.index("polyadic evaluate") :].split()[1:]
+    assert hint == ["evaluate", "model.safetensors", "recordings", "--labels", "labels.csv"]
+    scored = json.loads(polyadic(*hint, "--json", cwd=tmp_path).stdout)
+    assert (scored["windows"], scored["subjects"]) == (36, 3)
+    assert scored["balanced_accuracy"] > 0.9
+    polyadic("report", "model.safetensors", "--data", "recordings", "--labels", "labels.csv", cwd=tmp_path)
+    assert "on subjects it was not trained" in " ".join((tmp_path / "report.html").read_text("utf-8").split())
     polyadic("predict", "model.safetensors", "recordings", "-o", "predicted.csv", cwd=tmp_path)
     rows = list(csv.DictReader((tmp_path / "predicted.csv").read_text().splitlines()))
     right = [row["label"] == ("fast" if float(row["start"]) % 2 else "slow") for row in rows]
@@ -266,6 +277,10 @@ def test_fit_reads_the_labels_and_export_writes_events(tmp_path):
     assert [line.split("\t")[:3] for line in events[1:3]] == [["0", "1", "slow"], ["1", "1", "fast"]]
     failed = polyadic("fit", *words, "--labels", "labels.csv", "-o", "m.safetensors", cwd=tmp_path, code=1)
     assert "--labels needs --probe" in failed.stderr
+    failed = polyadic("report", "model.safetensors", "--labels", "labels.csv", "-o", "r.html", cwd=tmp_path, code=1)
+    assert "--labels needs the windows" in failed.stderr
+    failed = polyadic("evaluate", "model.safetensors", "recordings", cwd=tmp_path, code=1)
+    assert "recordings has none: give those of polyadic label with --labels" in failed.stderr
 
 
 # ---------------------------------------------------------------------------------------------------- server

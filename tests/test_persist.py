@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import polyadic
-from polyadic import ATD, CPD, GRSALS, SALS, load
+from polyadic import ATD, CPD, GRSALS, SALS, load, report
 from polyadic._util import model_files
 from polyadic.augment import Bandpass, Compose, Jitter, OneOf, Rotate3D
 from polyadic.data import synthetic
@@ -148,6 +148,28 @@ def test_preprocessing_that_cannot_be_described_is_refused(given: dict[str, Any]
     with pytest.raises(PolyadicError, match="cannot be described in a file, which contains no code: preprocessing of"):
         model.save(path)
     assert not path.exists()
+
+
+def test_a_model_whose_tensors_are_a_function_of_its_user_has_a_report_and_moments():
+    windows = synthetic(60, n_channels=2)
+    model = CPD(rank=2, tensorize=torch.abs)
+    moments = model.fit_with_moments(windows, windows.subject)
+    assert "built-in method abs" in report.render(model, windows[:3])
+    with pytest.raises(PolyadicError, match="cannot be described in a file"):
+        moments.save("moments.safetensors")
+
+
+class Tuned(CPD):
+    """A model of a user's own."""
+
+
+def test_a_model_of_a_subclass_is_loaded_where_the_class_is_defined(path: Path) -> None:
+    model = Tuned(rank=2).fit(synthetic(60, n_channels=2))
+    model.save(path)
+    assert type(load(path)) is Tuned
+    rewritten(path, lambda arrays, header: header.update(estimator="Other"))
+    with pytest.raises(ModelFileError, match="unknown type 'Other': import the module that defines it"):
+        load(path)
 
 
 # ---------------------------------------------------------------------------------------------- the file itself

@@ -193,6 +193,25 @@ def test_names_are_plain_text_and_not_too_long():
     assert short("a\nb") == "a b"
 
 
+@pytest.mark.parametrize("channels", [1, 2])
+def test_one_window_of_few_channels_can_be_plotted(channels):
+    figure = plot.signals(Windows(np.random.default_rng(0).normal(size=(5, channels, 300)), 100), [0])
+    assert len(figure.data) == channels
+
+
+def test_the_map_has_windows_without_a_class_below_all_others_and_tells_long_names_apart():
+    rng = np.random.default_rng(0)
+    windows = Windows(
+        rng.normal(size=(30, 1, 8)), label=np.arange(30) % 3 - 1, classes=["x" * 30 + "1", "x" * 30 + "2"]
+    )
+    figure = plot.features(rng.normal(size=(30, 4)), windows)
+    assert [trace.name for trace in figure.data] == ["unknown", *2 * [short("x" * 30)]]
+    assert [len(trace.x) for trace in figure.data] == [10, 10, 10]
+    colours = {trace.marker.color for trace in figure.data}
+    assert len(colours) == 3
+    assert figure.data[0].marker.opacity < figure.data[1].marker.opacity
+
+
 # ------------------------------------------------------------------- timelines
 
 
@@ -206,6 +225,8 @@ def night(**columns) -> Windows:
 
 def test_a_timeline_has_a_cell_for_each_window_in_the_row_of_its_class():
     figure = plot.timeline(night(), predicted=["W", "N2", "N2", "N2", "N3", ""])
+    with pytest.raises(PolyadicError, match="must be classes of the windows, 'W', 'N2', 'N3', '', but there is '0'"):
+        plot.timeline(night(), predicted=np.zeros(6, int))
     predicted, true = figure.data
     assert (predicted.x0, predicted.dx) == (0.25, 0.5)  # minutes
     assert figure.layout.xaxis2.title.text == "time (min)"

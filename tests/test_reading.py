@@ -654,6 +654,13 @@ def test_info_takes_a_rate_names_flat_channels_and_gives_one_message_once(tmp_pa
     assert "flat channels       y: p29.csv" in said
     facts = json.loads(polyadic("info", "in/p29.csv", "--fs", 50, "--json", cwd=tmp_path).stdout)
     assert (facts["seconds"], facts["flat_channels"]) == (2, ["y"])
+    (tmp_path / "in" / "p29.csv").write_text(
+        "time,x,activity\n" + "".join(f"{n / 20},{n % 7},walk\n" for n in range(100))
+    )
+    facts = describe(tmp_path / "in", {})
+    assert (facts["rates"], facts["annotated"]) == ({"20 Hz": 1}, {"walk": 1})
+    facts = describe(tmp_path / "in", {"fs": 50, "resample": "polyphase"})
+    assert facts["lacking"] == {"y": ["p29.csv"]}
     monkeypatch.setattr("polyadic.cli.info._READ_BYTES", 0)
     facts = describe(tmp_path / "in", {"fs": 50})
     assert facts["flat_channels"] == {}

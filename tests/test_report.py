@@ -151,7 +151,7 @@ def test_a_comparison_comes_first_and_few_subjects_are_no_findings(plain, window
     group = np.where(windows.label < 2, "low", "high")
     compared = compare(plain, windows, group, paired=True, permutations=99)
     page = " ".join(render(plain, Windows(windows.X, windows.fs), comparison=compared).split())
-    assert html.unescape(page).index(compared.words()) < page.index("no probe was trained")
+    assert html.unescape(page).index(compared.words()) < page.index("so there is no score")
     assert content(page)["groups"]["data"]
     few = np.isin(windows.subject, np.unique(windows.subject)[:3])
     compared = compare(plain, windows[few], group[few], paired=True, permutations=9)

@@ -225,6 +225,12 @@ def test_a_subject_on_both_sides_is_refused_unless_allowed_explicitly():
     assert parts_of(Split(windows, [0, 1], [2], [3, 4], shared_subjects=True)) == [[0, 1], [2], [3, 4]]
 
 
+@pytest.mark.parametrize("row", [0.5, -1, 8])
+def test_parts_that_are_no_rows_are_refused(row):
+    with pytest.raises(PolyadicError, match="must be row numbers of windows from 0 to 7"):
+        Split(windows_of(8), [row], [1], [2])
+
+
 @pytest.mark.parametrize("shared", [(0, 1), (0, 2), (1, 2)])
 def test_a_window_in_two_parts_is_refused_also_if_it_was_chosen_twice(shared):
     for windows, twice in ((windows_of(4), (3, 3)), (windows_of(4)[[0, 1, 2, 3, 3]], (3, 4))):

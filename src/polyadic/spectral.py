@@ -636,8 +636,9 @@ def recommended_stft(length: int, fs: float | None = None) -> STFT:
     """
     if length < 2 * SHORTEST_FRAME:
         raise PolyadicError(
-            f"tensorize='auto' needs windows of at least {2 * SHORTEST_FRAME} samples, but they have {length}: pass "
-            "tensorize=None if X already holds tensors, or an STFT with shorter frames"
+            f"tensorize='auto' needs windows of at least {2 * SHORTEST_FRAME} samples, but they have {length}: cut "
+            "longer ones (--seconds), transpose X to (N, channels, time), or pass tensorize=None if X already holds "
+            "tensors"
         )
     wanted = _FRAME_SAMPLES if fs is None else _FRAME_SECONDS * fs
     n_fft = 2 ** round(math.log2(min(max(wanted, SHORTEST_FRAME), _LONGEST)))

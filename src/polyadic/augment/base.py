@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from polyadic._util.immutable import Immutable
-from polyadic._util.random_streams import window_keys
+from polyadic._util.random_streams import integer_seed, window_keys
 from polyadic._util.threads import one_torch_thread
 from polyadic._util.torch_state import plain_torch
 from polyadic.errors import PolyadicError
@@ -105,7 +105,9 @@ class FunctionAugmentation(Augmentation):
     def apply(self, X: Tensor, keys: Tensor) -> Tensor:
         # There is one generator for all threads.
         with _GENERATOR, torch.random.fork_rng([X.device] if X.is_cuda else []):
-            torch.manual_seed(int(keys[0]))
+            # On a CPU not torch.manual_seed, which also seeds all GPUs.
+            set_seed = torch.manual_seed if X.is_cuda else torch.default_generator.manual_seed
+            set_seed(integer_seed(int(keys[0])))
             return self._function(X.clone())
 
 

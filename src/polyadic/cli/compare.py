@@ -25,12 +25,12 @@ Patients and controls, by the column group of participants.tsv, in sleep stage N
 Two conditions of each subject, by a pattern in the file names; result as JSON:
   polyadic compare my.store --by '_(rest|task)' --paired -o compare.json
 
-With components of a model, and groups from the labels of the windows:
-  polyadic compare my.store --by label --model model.safetensors
+With components of a model, and conditions from the two classes of the windows:
+  polyadic compare my.store --by label --paired --model model.safetensors
 """
 
 
-@with_options("seed force json quiet")
+@with_options("labels seed force json quiet")
 def compare(
     common: Common,
     data: Data,

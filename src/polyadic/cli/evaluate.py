@@ -18,14 +18,15 @@ EXAMPLES = """
 Score features and probe on subjects that neither has seen; all scores as JSON:
   polyadic evaluate model.safetensors sleep.store
   polyadic evaluate model.safetensors sleep.store --folds loso --json
+  polyadic evaluate model.safetensors recordings --labels labels.csv
 
-Without refitting the features in every fold; and the probe in the model file, on recordings of other subjects:
+Without refitting the features in every fold; and the model file as it is, on recordings of subjects it has not seen:
   polyadic evaluate model.safetensors sleep.store --transductive
   polyadic evaluate model.safetensors new.store --own-probe
 """
 
 
-@with_options("device json quiet")
+@with_options("labels device json quiet")
 def evaluate(
     common: Common,
     model: Model,
@@ -35,14 +36,15 @@ def evaluate(
         option("Folds of subjects, or loso: one subject each. Default: loso, above 20 subjects 5.", metavar="N|loso"),
     ] = None,
     transductive: Transductive = False,
-    own_probe: Annotated[bool, option("Score the probe in the model file; no training.", "--own-probe")] = False,
+    own_probe: Annotated[
+        bool, option("Score the model file as it is, on subjects it has not seen.", "--own-probe")
+    ] = False,
 ) -> None:
     """Score a model by how well a classifier predicts labels from its features.
 
-    A probe (a simple classifier on the features) is trained and tested on different subjects of DATA. Shows balanced
-    accuracy, accuracy, macro F1, Cohen's kappa, and scores by class and by subject, and whether predictions along the
-    recording are better than those of each window by itself. The features are refitted in
-    every fold without the test subjects.
+    Features and a probe (a simple classifier on them) are trained anew and tested on different subjects of DATA, in
+    several folds. Shows balanced accuracy, accuracy, macro F1, Cohen's kappa, and scores by class and by subject, and
+    whether predictions along the recording are better than those of each window by itself.
     """
     from polyadic.evaluate.validation import score_own_probe
 
@@ -54,7 +56,8 @@ def evaluate(
     with opened(data, common, model=loaded) as windows:
         if not (windows.label >= 0).any():
             raise PolyadicError(
-                f"evaluate needs labels, but {data.name} has none. To label new recordings, use polyadic predict"
+                f"evaluate needs labels, but {data.name} has none: give those of polyadic label with --labels. To "
+                "label new recordings, use polyadic predict"
             )
         describe(windows, common.hidden)
         outcome: dict[str, Any] = {"model": model.name, "data": data.name}
@@ -66,7 +69,7 @@ def evaluate(
     if common.json:
         print_json(outcome)
     elif own_probe:
-        for line in (*described(outcome), "The test windows may have trained the probe."):
+        for line in (*described(outcome), "If the model was fitted to these windows, this score is too high."):
             echo(line)
     else:
         _show_folds(outcome, result.summary(), getattr(getattr(loaded, "probe_", None), "chain_", None))
@@ -106,6 +109,6 @@ def _show_folds(outcome: dict[str, Any], summary: str, chain: Chain | None) -> N
         echo(f"With this model, predict labels {way}. The tables are of each window by itself.")
     if not outcome["transductive"]:
         echo(
-            "This is the score on new subjects; compare it with that of tune. The score that fit --probe prints is "
-            "optimistic: its features have seen every subject."
+            "This is the score on new subjects: features and probes were trained anew, each on other subjects of the "
+            "data. --own-probe scores the model file as it is, on subjects that it has not seen."
         )

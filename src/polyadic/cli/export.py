@@ -89,7 +89,8 @@ def _facts(written: CExport | Features, files: list[Path], model: Any) -> tuple[
     about = {"files": [file.name for file in files], "bytes": sum(file.stat().st_size for file in files)}
     about |= {"window": written.shape, "features": written.n_features, **known}
     notes, masked = list[str](), known.get("masked_bytes")
-    if getattr(getattr(model, "probe_", None), "chain_", None) is not None and not known.get("along"):
+    chain = getattr(getattr(model, "probe_", None), "chain_", None)
+    if chain is not None and chain.is_default and not known.get("along"):
         notes.append("the order of windows (--along) is not exported")
     if masked:
         notes.append("masked: for missing samples (NaN) and dead channels, if you call the functions …_masked")

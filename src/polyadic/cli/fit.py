@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from polyadic._util.terminal import described, echo, print_notes
+from polyadic._util.terminal import described, echo
 from polyadic.cli import options
 from polyadic.cli.files import check_out_file
 from polyadic.cli.options import option
@@ -45,17 +45,13 @@ _ESTIMATORS = {"cpd": "CPD", "atd": "ATD", "sals": "SALS", "gr-sals": "GRSALS"}
 Method = Literal["cpd", "atd", "sals", "gr-sals"]
 
 
-@options.with_options("seed device force json quiet")
+@options.with_options("labels seed device force json quiet")
 def fit(
     common: options.Common,
     data: options.Data,
     out: options.ModelOut = Path("model.safetensors"),
     rank: options.Rank = None,
     probe: Annotated[bool, option("Also train a probe: a classifier, from windows with labels.", "--probe")] = False,
-    labels: Annotated[
-        Path | None,
-        option("Labels from a .csv file such as that of [bold]polyadic label[/bold].", metavar="TABLE", exists=True),
-    ] = None,
     prior: options.Prior = None,
     components: Annotated[
         bool,
@@ -87,12 +83,11 @@ def fit(
     """
     from polyadic.evaluate import WindowClassifier
     from polyadic.evaluate.unusual import typical_windows
-    from polyadic.label import apply_labels
     from polyadic.readout import Readout
     from polyadic.scale.checkpoints import where_resumed
     from polyadic.scale.cluster import on_cluster
 
-    for name, value in (("--labels", labels), ("--prior", prior)):
+    for name, value in (("--labels", common.labels), ("--prior", prior)):
         if value is not None and not probe:
             raise PolyadicError(f"{name} needs --probe: a model without a probe knows no classes")
     if (moments or scheduler is not None) and (method != "cpd" or probe):
@@ -104,22 +99,19 @@ def fit(
     if moments:
         _fit_moments(data, out, settings, components, common)
         return
+    settings |= {"readout": Readout(keep_flat=True) if keep_flat else None, "device": common.device}
+    settings |= {"beta": beta, "augment": None if augment is None else parse_augmentation(augment)}
+    model = _build(method, **settings)
     if scheduler is not None:
         source = on_cluster(scheduler, data, dict(common.given))
     else:
-        source = opened(data, common, labels=labels is None, compares=probe)
+        source = opened(data, common, compares=probe)
     with source as windows:
-        if labels is not None:
-            windows, note = apply_labels(labels, windows)
-            print_notes(note)
         describe(windows, common.hidden)
         found = len(set(windows.label[windows.label >= 0].tolist()))
         if probe and found < 2:
             hint = f". {_LABELS}" if are_recordings(data) else ""
             raise PolyadicError(f"--probe needs windows of at least two classes, but {data.name} has {found}{hint}")
-        settings |= {"readout": Readout(keep_flat=True) if keep_flat else None, "device": common.device}
-        settings |= {"beta": beta, "augment": None if augment is None else parse_augmentation(augment)}
-        model = _build(method, **settings)
         path = out.with_name(f"{out.name}.checkpoint")
         if resume and not common.hidden:
             echo(where_resumed(path), err=True)
@@ -137,7 +129,8 @@ def fit(
             model.save(out)
     notes = []
     if probe and windows.index.n_subjects > 1:  # the features have seen every subject of a score above
-        notes.append(f"for the score on new subjects: polyadic evaluate {shlex.join([str(out), str(data)])}")
+        table = [] if common.labels is None else ["--labels", str(common.labels)]
+        notes.append(f"for the score on new subjects: polyadic evaluate {shlex.join([str(out), str(data), *table])}")
     counts = {"subjects": windows.index.n_subjects, "subjects_from": windows.index.subjects_from}
     counts["labelled"] = int((windows.label >= 0).sum())
     _tell(common, model, method, out, counts, *notes)

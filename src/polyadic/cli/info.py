@@ -154,7 +154,10 @@ def describe_store(store: WindowStore) -> Facts:
 
 
 def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
-    """Describe a store, or a folder of recordings with the first one that can be read and the flat channels of all."""
+    """Describe a store, or a folder of recordings: the first one, and rates, channels and labels of all.
+
+    `rates` and `annotated` count recordings; `lacking` names those that lack a channel that others have.
+    """
     from polyadic.data import WindowStore
     from polyadic.data.folders import find_recordings
     from polyadic.data.store import is_store
@@ -178,6 +181,11 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
     for name, facts in described.items():
         for channel in facts.get("flat_channels", ()):
             flat.setdefault(channel, []).append(name)
+    signals = {name: facts for name, facts in described.items() if "channels" in facts}
+    everywhere = dict.fromkeys(channel for facts in signals.values() for channel in facts["channels"])
+    lacking = {
+        channel: [name for name, facts in signals.items() if channel not in facts["channels"]] for channel in everywhere
+    }
     unread = len(files) - len(described) - len(unreadable)
     return {
         "kind": "folder of recordings",
@@ -187,6 +195,9 @@ def _folder(path: Path, given: Mapping[str, Any]) -> Facts:
         "left_out": by_reason(left_out),
         "bytes": sum(file.stat().st_size for file in files if file.exists()),
         "unreadable": by_reason(unreadable),
+        "rates": dict(Counter(f"{facts['fs']:g} Hz" for facts in signals.values())),
+        "lacking": {channel: places for channel, places in lacking.items() if places},
+        "annotated": dict(Counter(text for facts in described.values() for text in facts["annotations"])),
         "flat_channels": flat,
         "not_checked": f"{unread:,} recordings after the first {size / 1e6:,.0f} MB of samples" if unread else None,
         "first_recording": next(({"file": name, **facts} for name, facts in described.items()), None),

@@ -142,9 +142,9 @@ def _export(out: Path, data: Path, windows: Windows, kind: str) -> None:
     for name in sorted(set(known.recording.tolist())):
         own = known.select(recording=name)
         found = events_of(own, own.fs, labels_of(own)).sort_values("onset")
-        if name not in files:
+        if name not in files and not data.is_file():
             raise PolyadicError(f"--export: recording {name!r} has no file of its own in {data}")
-        source = files[name]
+        source = data if data.is_file() else files[name]
         target = folder / f"{Path(name.replace('/', '_')).stem}_events.{kind}"
         if kind != "tsv":
             check_label_file(target, source)

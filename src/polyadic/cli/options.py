@@ -95,6 +95,10 @@ class Common:
     force: Annotated[bool, option("Overwrite the output if it exists.", "--force")] = False
     json: Annotated[bool, option("Print the result as JSON and nothing else.", "--json")] = False
     quiet: Annotated[bool, option("Hide the progress bar. Warnings and errors are still shown.", "--quiet")] = False
+    labels: Annotated[
+        Path | None,
+        option("Labels from a .csv file such as that of polyadic label.", metavar="TABLE", callback=check_data),
+    ] = None
     on_error: Any = "raise"
     given: Mapping[str, Any] = field(default_factory=dict)
 
@@ -212,7 +216,7 @@ def _exit_with_message() -> Iterator[None]:
             print_notes(f"polyadic: warning: {text}")
 
     usual, warnings.showwarning = warnings.showwarning, show
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):  # which Windows lacks
         if signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, stop)
     try:

@@ -130,8 +130,8 @@ def predict(
     if n_unusual >= max(_FEW_UNUSUAL, _MANY_UNUSUAL * count):
         print_notes(
             f"polyadic: warning: {n_unusual:,} of {count:,} windows are unlike those of the fit (unusual), so "
-            "predictions may be wrong. Usual causes: other units where they are unknown, another placement of the "
-            "sensors, another device or another population"
+            "predictions may be wrong. Usual causes: another unit or sampling rate than the files say, another "
+            "placement of the sensors, another device or another population"
         )
     counts = Counter(labels)
     outcome = {"labels": out.name, "windows": count, "classes": {name: counts[name] for name in classes}}

@@ -10,10 +10,12 @@ from polyadic._util.packages import import_package
 from polyadic.cli.files import check_out_file
 from polyadic.cli.options import Common, DataOption, Model, Transductive, out_option, with_options
 from polyadic.cli.windows import describe, open_model, opened
+from polyadic.errors import PolyadicError
 
 EXAMPLES = """
 A model, with the windows or recordings to show and to score it on:
   polyadic report model.safetensors --data sleep.store -o report.html
+  polyadic report model.safetensors --data recordings --labels labels.csv
 
 Without refitting the features in every fold of the cross-validation:
   polyadic report model.safetensors --data sleep.store --transductive
@@ -23,7 +25,7 @@ The model alone:
 """
 
 
-@with_options("seed device force json quiet")
+@with_options("labels seed device force json quiet")
 def report(
     common: Common,
     model: Model,
@@ -43,11 +45,13 @@ def report(
     from polyadic._util.provenance import provenance
     from polyadic.data.batches import choose_device
 
+    if data is None and common.labels is not None:
+        raise PolyadicError("--labels needs the windows that have them: give these with --data")
     import_package("plotly", "report")
-    check_out_file(out, model, data, endings=(".html", ".htm"), force=common.force)
+    check_out_file(out, model, data, common.labels, endings=(".html", ".htm"), force=common.force)
     loaded = open_model(model, common.device)
     source: Any = nullcontext() if data is None else opened(data, common, model=loaded)
-    hashes = {path.name: digest(path) for path in (model, data) if path is not None and path.is_file()}
+    hashes = {path.name: digest(path) for path in (model, data, common.labels) if path is not None and path.is_file()}
     with source as windows, stage_bar("report", common.hidden, "parts") as on_stage:
         if windows is not None:
             describe(windows, common.hidden)

@@ -39,7 +39,7 @@ _SPLITS = 3
 _NEXT = """Next, with a folder of your own recordings (EDF, WFDB, BIDS, CSV, …), in windows of 30 seconds:
   polyadic label recordings --seconds 30 -o labels.csv                # label windows in the browser
   polyadic fit recordings --seconds 30 --labels labels.csv --probe    # features, components and a classifier
-  polyadic report model.safetensors --data recordings                 # scores on new subjects, and what was learned"""
+  polyadic report model.safetensors --data recordings --labels labels.csv    # scores on new subjects, and components"""
 
 
 @with_options("device json quiet", reading=())

@@ -16,7 +16,7 @@ Search for ten minutes, or with a fixed number of tries, for reproducible result
 """
 
 
-@with_options("seed device force json quiet")
+@with_options("labels seed device force json quiet")
 def tune(
     common: Common,
     data: Data,
@@ -38,7 +38,7 @@ def tune(
 
     result = out.with_suffix(".tuning.json")
     for path, ending in ((out, ".safetensors"), (result, ".json")):
-        check_out_file(path, data, endings=(ending,), force=common.force)
+        check_out_file(path, data, common.labels, endings=(ending,), force=common.force)
     with opened(data, common) as windows:
         describe(windows, common.hidden)
         with stage_bar("tuning", common.hidden, "searches") as show:

@@ -54,15 +54,22 @@ def opened(
     """Open the windows of a path; recordings are cut into a temporary store.
 
     For a model, recordings are cut as for its fit, options that contradict it are an error, channels are matched by
-    name, and units are converted. With `labels=None`, labels are read if there are any. A command that compares
-    subjects (by default: one that needs labels) refuses a recording that belongs to two of them.
+    name, and units are converted. With `labels=None`, labels are read if there are any; those of --labels take their
+    place. A command that compares subjects (by default: one that needs labels) refuses a recording that belongs to two
+    of them.
     """
     from polyadic.data.channels import match_signals, unknown_units
     from polyadic.data.splits import refuse_copies
 
+    compares, labels = labels if compares is None else compares, labels if common.labels is None else False
     with tempfile.TemporaryDirectory(prefix="polyadic-") as folder:
         windows = _cut(data, Path(folder), common, model, labels) if are_recordings(data) else _open_cut(data, common)
-        if labels if compares is None else compares:
+        if common.labels is not None:
+            from polyadic.label.journal import apply_labels
+
+            windows, note = apply_labels(common.labels, windows)
+            print_notes(note)
+        if compares:
             refuse_copies(windows)
         if model is not None:
             units = getattr(model, "units_", ())

@@ -246,7 +246,7 @@ class Tally:
             return
         rows = {channels[place]: row[channel == place] for place in np.unique(channel)}
         found = sorted(rows, key=lambda name: -len(rows[name]))
-        named = ", ".join(f"{name} in {len(rows[name]):,}" for name in found[:5])
+        named = ", ".join(f"{'channel ' * name.isdecimal()}{name} in {len(rows[name]):,}" for name in found[:5])
         more = f" and {len(found) - 5} more channels" if len(found) > 5 else ""
         warning = MissingWarning(
             f"dead or stuck channels, and channels of noise, count as missing: {named}{more} of {self.count:,} windows "

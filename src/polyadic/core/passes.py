@@ -245,7 +245,7 @@ def add_windows(
 
 def core_limit(setting: Setting, count: int) -> int:
     """Return the maximum number of entries of a compressed window, for `count` windows."""
-    return largest_core(count) if setting == "auto" else _LARGEST_CORE
+    return largest_core(count) if isinstance(setting, str) else _LARGEST_CORE
 
 
 @dataclass

@@ -12,8 +12,8 @@ from polyadic.core.tensorizer import Tensorizer
 from polyadic.errors import ModelFileError, PolyadicError
 
 
-def encode(value: Any) -> Any:
-    """Encode preprocessing as JSON: objects by class and fields.
+def encode(value: Any, own: bool = False) -> Any:
+    """Encode preprocessing as JSON: objects by class and fields; with `own`, a user's functions by name.
 
     Examples
     --------
@@ -22,13 +22,15 @@ def encode(value: Any) -> Any:
     {'type': 'Jitter', 'degree': 0.5}
     """
     if isinstance(value, Immutable) and hasattr(value, "__dataclass_fields__"):
-        return {"type": value.type_name(), **{name: encode(field) for name, field in value.get_params().items()}}
+        return {"type": value.type_name(), **{name: encode(field, own) for name, field in value.get_params().items()}}
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, tuple | list):
-        return [encode(item) for item in value]
+        return [encode(item, own) for item in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if own:
+        return repr(value)
     raise PolyadicError(
         f"{value!r} cannot be described in a file, which contains no code: preprocessing of your own must be a "
         "dataclass of numbers and text that subclasses Tensorizer or Augmentation"

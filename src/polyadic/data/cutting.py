@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from polyadic.data.annotations import is_moment, label_windows, scored_phase
 from polyadic.data.channels import split_unit
 from polyadic.data.loading import FolderReader, OnError
-from polyadic.data.readers.tables import choose_columns, recordings_in, typed_frame
+from polyadic.data.readers.tables import (
+    check_signals,
+    choose_columns,
+    recordings_in,
+    time_column,
+    typed_frame,
+    unlike_signals,
+)
 from polyadic.data.reading import Reading, close_match, listed, takes_reading_options
 from polyadic.data.recordings import Recording, cut_recording, observed_windows, window_starts
 from polyadic.data.store import Header, StoreWriter, WindowStore, check_new_store
@@ -165,12 +172,23 @@ def windows_of_frame(
     recording: str | None = None,
 ) -> Windows:
     """Cut windows from a data frame with one row per sample; see `Windows.from_dataframe`."""
+    import pandas as pd
+
+    if isinstance(frame.index, pd.DatetimeIndex | pd.TimedeltaIndex) and reading.time is None:
+        frame = frame.reset_index(names="time")
     file, heads, by = "the data frame", tuple(map(str, frame.columns)), recording or subject
+    time = reading.time or time_column(heads)
+    reading = replace(reading, time=None if time in (reading.channels or ()) else time)
+    frame = frame.set_axis(heads, axis=1)
+    if reading.time in heads and frame[reading.time].dtype.kind == "m":
+        frame = frame.assign(**{str(reading.time): frame[reading.time].dt.total_seconds()})
     named = {"label": label, "subject": subject, "recording": recording, "time": reading.time}
     wanted = choose_columns(file, heads, reading.channels, named)
     if wanted is not None and len(wanted) < len(reading.channels or ()):
         raise DataError(f"{file} must have the channels {listed(reading.channels or ())}, but has {listed(heads)}")
     texts = {column for column in named.values() if column is not None}
+    if wanted is None:
+        check_signals(unlike_signals(frame, texts), file, python=True)
     table = typed_frame(frame, file, texts, wanted)
     signals = wanted or tuple(name for name in table.columns if name not in texts)
     pieces = recordings_in(table, replace(reading, channels=signals, label=label), file, "", by)

@@ -256,7 +256,9 @@ class FolderReader:
             self.note(f"read without labels, because there is no column {label!r} (--label)", path.name)
             label = None
         described = replace(reading, channels=reading.channels_in(names), label=label, subject=by)
-        found, _ = read_table(path, described, self.name_of(path))
+        found, used = read_table(path, described, self.name_of(path))
+        if used.time is None:
+            self.note(f"no times, so {reading.fs:g} Hz is taken as the sampling rate", path.name)
         return found if self.labels else [replace(recording, annotations=()) for recording in found]
 
     @cached_property

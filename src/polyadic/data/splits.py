@@ -58,7 +58,11 @@ class Split:
 
     def __post_init__(self) -> None:
         windows, index = self.windows, self.windows.index
-        parts = [np.unique(np.asarray(part, np.intp)) for part in (self.unlabelled, self.train, self.test)]
+        given = [np.asarray(part) for part in (self.unlabelled, self.train, self.test)]
+        for rows in given:
+            if rows.size and not (rows.dtype.kind in "iu" and rows.min() >= 0 and rows.max() < len(windows)):
+                raise PolyadicError(f"the parts of a split must be row numbers of windows from 0 to {len(windows) - 1}")
+        parts = [np.unique(rows).astype(np.intp) for rows in given]
         sources = np.concatenate([np.unique(windows.source(part)) for part in parts])
         if len(np.unique(sources)) < len(sources):
             raise PolyadicError("the parts of a split must not share windows, but some are in two of them")

@@ -87,6 +87,8 @@ class Windows:
                 raise PolyadicError(f"{what} must name {n_channels} channels, but names {len(values)}")
         if fs is not None and not 0 < fs < np.inf:
             raise PolyadicError(f"fs must be a positive sampling rate in Hz, but is {fs!r}")
+        if index is not None and (len(index) != count or label is not None):
+            raise PolyadicError(f"index must have a row for each of {count} windows, and the numbers of their classes")
         codes, names = (None, names) if label is None else encode_labels(label, names, count)
         self._samples: Any = X
         self._rows: _Rows | None = None
@@ -115,7 +117,8 @@ class Windows:
         Parameters
         ----------
         frame : the samples; rows of one recording in order of time
-        seconds, fs : window length in seconds, and sampling rate in Hz, unless `time` names a column of times
+        seconds, fs : window length in seconds, and sampling rate in Hz, unless there are times: a column named time,
+            timestamp or datetime, another one that `time` names, or an index of dates
         label, subject, recording : names of columns; windows never cross from one recording (without that column,
             subject) to the next, and have a label if one class covers all of them
         options : `channels`, `stride`, `offset`, `min_share`, `time` and `resample`, as for `polyadic.data.folder`

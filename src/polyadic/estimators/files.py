@@ -27,7 +27,6 @@ MODEL_FILE = "model.safetensors"
 """Name of the model file in a repository of the Hugging Face hub."""
 
 _HUB = "hf://"
-_ESTIMATORS = ("CPD", "ATD", "SALS", "GRSALS")
 _RESOLVED = ("solver_", "batch_size_", "nonnegative_", "compression_", "attempt_", "converged_")
 """Values of "auto" parameters and the outcome of the fit, stored for information only."""
 
@@ -113,9 +112,15 @@ def load(path: str | os.PathLike[str]) -> Any:
     if "moments" in header:
         raise ModelFileError(f"{path} holds sums over windows, not a model: polyadic fit --moments fits one to them")
     try:
-        if header["estimator"] not in _ESTIMATORS:
-            raise ModelFileError(f"the file contains a model of unknown type {header['estimator']!r}")
-        kind = getattr(estimators, header["estimator"])
+        kinds = [estimators.CPD]
+        for known in kinds:
+            kinds += known.__subclasses__()
+        kind = {kind.__name__: kind for kind in reversed(kinds)}.get(header["estimator"])
+        if kind is None:
+            raise ModelFileError(
+                f"the file contains a model of unknown type {header['estimator']!r}: import the module that defines it "
+                "before loading"
+            )
         model = kind(**{name: persist.decode(value) for name, value in header["parameters"].items()})
         model.tensorize_ = persist.decode_tensorizer(header["tensorize"])
         _restore_input(model, header)

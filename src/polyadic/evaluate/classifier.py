@@ -13,7 +13,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_is_fitted
 
-from polyadic.data.labels import UNKNOWN_MARKS, as_column, known_labels
+from polyadic.data.labels import UNKNOWN_MARKS, as_column, as_text, known_labels
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
 from polyadic.errors import ModelFileError, PolyadicError
@@ -99,6 +99,8 @@ class WindowClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         known_subjects = getattr(windows, "subject", np.full(len(column), ""))
         subjects = known_subjects if groups is None else as_column(groups, "groups", len(column))
+        if subjects.dtype.kind not in "iuU":  # names and None, for example
+            subjects = np.array([as_text(name) for name in subjects.tolist()])
         rows, in_probe, in_order = rows_to_transform(windows, known, ~known & (probe.unlabelled == AUTO), subjects)
         self.features_ = self.features if self._has_fitted_features() else clone(self.features).fit(windows)
         Z, columns = features_of(self.features_, _safe_indexing(windows, rows)), statistic_columns(self.features_)

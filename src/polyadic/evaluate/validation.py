@@ -113,15 +113,18 @@ class CrossValidation:
         if self.along is None:
             return ""
         after, folds = self.along["recall"], self.folds * self.repeats
-        uses = "along the recording" if self.along["used"] > 0.5 else "each window by itself"
+        said = (
+            f"Along the recording: balanced accuracy {100 * self.along['balanced_accuracy']:.1f} %, each window by "
+            f"itself {100 * self.balanced_accuracy:.1f} %"
+        )
+        if self.along["used"] <= 0.5:
+            return f"{said}: no clear gain for the training subjects, so predict labels each window by itself."
         falls = {name: row["recall"] - after[name] for name, row in self.per_class.items()}
         lost = ", ".join(f"{name} by {100 * fall:.1f}" for name, fall in falls.items() if fall > _NOTABLE)
         return (
-            f"Along the recording: balanced accuracy {100 * self.along['balanced_accuracy']:.1f} %, each window by "
-            f"itself {100 * self.balanced_accuracy:.1f} %. In {round(self.along['used'] * folds)} of {folds} folds the "
-            f"training subjects show a gain beyond its standard error, so predict would label {uses} there. For a "
-            "fitted model, predict uses what was better when its probe was trained; --along and --no-along override "
-            "it." + (f" Recall falls for {lost} points." if lost else "")
+            f"{said}. In {round(self.along['used'] * folds)} of {folds} folds the training subjects show a gain beyond "
+            "its standard error, so predict labels along the recording (--no-along overrides it)."
+            + (f" Recall falls for {lost} points." if lost else "")
         )
 
     @property
@@ -302,7 +305,7 @@ def _tested(model: Any, windows: Windows, transductive: bool) -> _Rows:
     if why:
         raise PolyadicError(why)
     if transductive:
-        check_is_fitted(model)
+        check_is_fitted(model, msg="transductive=True keeps the features of a fitted model, but %(name)s is not fitted")
     return known
 
 

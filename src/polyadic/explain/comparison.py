@@ -186,6 +186,7 @@ def compare(
     >>> found.groups, found.names, found.effect.shape
     (('control', 'patient'), ('level', 'component 1', 'component 2'), (1, 3))
     """
+    X = getattr(X, "windows", X)  # of a store
     given = getattr(X, "subject", None) if subject is None else subject
     if given is None:
         raise PolyadicError("subjects are compared, but the subject of each window is not known: pass subject")
@@ -206,7 +207,9 @@ def compare(
         if not np.isfinite(nuisance).all():
             raise PolyadicError(f"covariates must be known for all subjects, but some of {[*covariates]} are missing")
     if not paired and len(set(people.tolist())) < len(people):
-        raise PolyadicError("some subjects have windows in several groups: use paired=True to compare within subjects")
+        raise PolyadicError(
+            "some subjects have windows in several groups: use --paired (paired=True) for two conditions"
+        )
     axes, factors = model.axes(X if hasattr(X, "fs") else None)[:2], shown(model).factors_
     places = [
         ", ".join(place(axis, factor[:, r], axes) for axis, factor in zip(axes, factors, strict=False))
@@ -261,7 +264,9 @@ def compare_subjects(
         )
     if pairs is not None:
         if count != 2 or covariates is not None:
-            raise PolyadicError(f"paired=True compares two conditions, without covariates, but there are {count}")
+            raise PolyadicError(
+                f"--paired (paired=True) compares two conditions, without covariates, but there are {count}"
+            )
         values, codes = _complete_pairs(values, codes, pairs)
     sizes = tuple(np.bincount(codes).tolist())
     nuisance = np.zeros((len(values), 0)) if covariates is None else covariates - covariates.mean(axis=0)

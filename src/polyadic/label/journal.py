@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from polyadic._util.files import harmless
+from polyadic.data.reading import listed
 from polyadic.errors import DataError, PolyadicError
 
 if TYPE_CHECKING:
@@ -57,17 +58,19 @@ def read_rows(path: Path) -> list[Row]:
     """
     content = path.read_bytes()
     content = content[: content.rfind(b"\n") + 1]
-    rows = []
+    rows, missing = [], list[str]()
     try:
         for line in csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")):
             if missing := [name for name in _NEEDED if line.get(name) is None]:
-                raise DataError(f"{path.name} has no column {missing[0]!r}: needed are {', '.join(_NEEDED)}")
+                break
             values: dict[str, Any] = {name: line.get(name) or "" for name in COLUMNS}
             rows.append(Row(**values | {name: float(values[name]) for name in ("start", "duration")}))
     except (ValueError, csv.Error) as error:
         raise DataError(
             f"{path.name}, line {len(rows) + 2}: start and duration must be seconds, and the file CSV in UTF-8: {error}"
         ) from error
+    if missing:
+        raise DataError(f"{path.name} has no column {missing[0]!r}: needed are {', '.join(_NEEDED)}")
     return rows
 
 
@@ -108,7 +111,11 @@ def apply_labels(path: Path, windows: Windows) -> tuple[Windows, str]:
     first = f"{lost[0].recording} at {lost[0].start:g} s, {lost[0].duration:g} s long"
     note = f"{path.name}: {len(lost):,} of {len(rows):,} rows match no window, such as {first}"
     if len(lost) == len(rows):
-        raise PolyadicError(f"{note}: cut windows as for polyadic label (--seconds)")
+        known = np.unique(windows.recording).tolist()
+        why = "cut windows as for polyadic label (--seconds)"
+        if not {row.recording for row in rows} & set(map(harmless, known)):
+            why = f"recordings are called {listed(known, 3)}"
+        raise PolyadicError(f"{note}: {why}")
     return windows.with_labels(labels), note
 
 
@@ -142,10 +149,13 @@ class Journal:
 
     def _prepare(self) -> None:
         """Lock the file, remove an incomplete last line, and write the header of a new file."""
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise PolyadicError(f"{self.path.name} is open in another polyadic label: close that first") from error
+        if sys.platform != "win32":
+            import fcntl
+
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise PolyadicError(f"{self.path.name} is open in another polyadic label: close that first") from error
         content, head = self.path.read_bytes(), _encode([COLUMNS])
         if content and not content.startswith(head[:-1]):
             raise PolyadicError(f"{self.path.name} was not written by polyadic label: choose another name with -o")

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.decomposition import PCA
 
 from polyadic.errors import PolyadicError
-from polyadic.plot.style import PALETTE, SYMBOLS, compact, line_up, new_figure, short
+from polyadic.plot.style import NEUTRAL, PALETTE, SYMBOLS, compact, line_up, new_figure, short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -23,11 +23,13 @@ _HALF_ROW = 0.45
 _LANE, _BETWEEN = 28, 58
 _GROUPS = ("class", "subject", "recording")
 _MOST_NAMED = 14
+_UNKNOWN = " "
+"""Name of the trace of windows without a class, which no class has."""
 _ROW, _AREA, _GAP = 17, 110, 34
 _STRONG = 3.0
 """Smallest limit of the colour scale of strengths."""
 _FAINT = 0.35
-"""Opacity of the classes of windows by themselves, behind those along the recording."""
+"""Opacity of windows without a class, and of classes of windows by themselves behind those along the recording."""
 _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
@@ -56,19 +58,24 @@ def features(Z: ArrayLike, windows: Any, colour: Literal["class", "subject", "re
     if colour not in _GROUPS:
         raise PolyadicError(f"colour must be one of {', '.join(_GROUPS)}, but is {colour!r}")
     xy = PCA(2, svd_solver="full").fit_transform(np.pad(values, ((0, 0), (0, max(0, 2 - values.shape[1])))))
-    names = [short(name) or "unknown" for name in _column(windows, colour)]
+    names = [str(name) or _UNKNOWN for name in _column(windows, colour)]
     figure = px.scatter(
         {"x": compact(xy[:, 0]), "y": compact(xy[:, 1]), colour: names},
         *("x", "y", colour, colour),
         hover_name=["<br>".join(words) for words in _words(windows)],
-        category_orders={"class": [*map(short, windows.classes)]},
-        color_discrete_sequence=PALETTE,
-        symbol_sequence=SYMBOLS,
+        category_orders={"class": list(windows.classes)},
+        # Grey is for windows without a class; 6 colours and 5 symbols make 30 different marks.
+        color_discrete_sequence=PALETTE[:-1],
+        symbol_sequence=SYMBOLS[:-1],
         template=plain.layout.template,
         render_mode="svg",
     )
     figure.update_traces(marker_size=6, marker_opacity=0.8, hovertemplate="%{hovertext}<extra></extra>")
-    figure.update_traces(marker_color="#bbbbbb", selector={"name": "unknown"})
+    # Few labels would be hidden by many windows without one, so these are drawn first, and listed last.
+    figure.data = sorted(figure.data, key=lambda trace: trace.name != _UNKNOWN)
+    faint = {"color": NEUTRAL, "opacity": _FAINT, "size": 4, "symbol": "circle"}
+    figure.update_traces(marker=faint, legendrank=2000, selector={"name": _UNKNOWN})
+    figure.for_each_trace(lambda trace: trace.update(name="unknown" if trace.name == _UNKNOWN else short(trace.name)))
     figure.update_layout({"legend": plain.layout.legend, "margin": plain.layout.margin, "legend_title_text": ""})
     figure.update_layout(height=520, showlegend=1 < len(set(names)) <= _MOST_NAMED, hovermode="closest")
     bare = {"showticklabels": False, "zeroline": False, "title": None}
@@ -141,8 +148,9 @@ def signals(
             lines[1] += f" · {begin / rate:.3g} to {(begin + size) / rate:.3g} of {length / rate:.3g} {unit}"
     texts = ["<br>".join(line.removeprefix(" · ") for line in lines if line) for lines in titles]
     height = len(chosen) * (_LANE * len(shown) + _BETWEEN) - _BETWEEN
+    spacing = _BETWEEN / height if len(chosen) > 1 else 0.0
     figure = new_figure(height=height + 90, showlegend=False, margin_t=42)
-    figure.set_subplots(len(chosen), 1, subplot_titles=texts, vertical_spacing=_BETWEEN / height)
+    figure.set_subplots(len(chosen), 1, subplot_titles=texts, vertical_spacing=spacing)
     figure.update_annotations(x=0, xanchor="left", align="left", font_size=11)
     for number, (begin, values) in enumerate(zip(begins, scaled, strict=True), start=1):
         for channel, line in enumerate(values):
@@ -205,11 +213,15 @@ def timeline(
     """
     count, classes = len(windows), [short(name) for name in windows.classes]
     true = windows.label if (windows.label >= 0).any() else None
-    codes = {name: code for code, name in enumerate(windows.classes)}
-    guesses, others = (
-        None if named is None else np.array([codes.get(str(name), -1) for name in np.asarray(named).tolist()])
-        for named in (predicted, alone)
-    )
+    codes = {name: code for code, name in enumerate(windows.classes)} | {"": -1}
+    try:
+        guesses, others = (
+            None if named is None else np.array([codes[str(name)] for name in np.asarray(named).tolist()])
+            for named in (predicted, alone)
+        )
+    except KeyError as error:
+        known = ", ".join(map(repr, codes))
+        raise PolyadicError(f"predictions must be classes of the windows, {known}, but there is {error}") from error
     given = {"predicted": guesses, "true": true, "probability": probability, "strengths": strengths}
     panels = {kind: np.asarray(values) for kind, values in given.items() if values is not None}
     if not count or not panels:

@@ -163,7 +163,7 @@ def _row(contents: ReportContents, component: Component) -> dict[str, Any]:
 
 def _settings(model: Any) -> dict[str, str]:
     """Return every parameter as text."""
-    named = {name: encode(value) for name, value in model.get_params(deep=False).items()}
+    named = {name: encode(value, own=True) for name, value in model.get_params(deep=False).items()}
     return {name: value if isinstance(value, str) else json.dumps(value, default=str) for name, value in named.items()}
 
 

@@ -164,7 +164,8 @@ class Moments:
         signals = model.fs_, model.channel_names_, model.units_
         windows = _description(model._sample_shape, passes.source.dtype, *signals)
         stage = replace(passes.stage, n_windows=0)
-        settings = {"tensorize": persist.encode(stage.tensorize), "compression": persist.encode(passes.compression)}
+        settings = {"tensorize": persist.encode(stage.tensorize, own=True)}
+        settings["compression"] = persist.encode(passes.compression)
         sums = dict(zip(names, passes.parts, strict=True))
         return cls(stage, sums, windows, settings, reading=dict(model.reading_))
 
@@ -177,7 +178,7 @@ class Moments:
             tensorize = recommended_stft(samples.shape[-1], fs) if len(samples.shape) == 3 else None
         tensorize = as_tensorizer(tensorize)
         windows = _description(samples.shape[1:], samples.dtype, fs, channels, getattr(X, "units", ()))
-        settings = {"tensorize": persist.encode(tensorize), "compression": persist.encode(compression)}
+        settings = {"tensorize": persist.encode(tensorize, own=True), "compression": persist.encode(compression)}
         return cls(_first_stage(windows, tensorize), {}, windows, settings)
 
     def _following(self) -> Moments:

@@ -193,8 +193,8 @@ def typed_frame(
                     "; numbers must have decimal points, not commas" if "," in cell and _NUMBER.fullmatch(cell) else ""
                 )
                 if row == 0 and not hint:
-                    use = f"use --label {shlex.quote(name)}; --channel selects the signals"
-                    hint = f"; if the column {name!r} has labels, {use}"
+                    hint = f"; if the column {name!r} has labels, use --label {shlex.quote(name)} (label=, subject=); "
+                    hint += "--channel (channels=) selects the signals"
                 raise DataError(f"{file}, line {row + 2}: cells must be numbers, but there is {cell[:40]!r}{hint}")
     return pd.DataFrame(columns)
 
@@ -235,20 +235,15 @@ def read_table(path: Path, reading: Reading, name: str, guess: bool = False) -> 
     if heads:  # else reading the table says what is wrong
         named = {"--label": reading.label, "--subject": reading.subject_column, "--time": reading.time}
         channels = choose_columns(path.name, heads, channels, named)
-    time = reading.time or _time_column(heads)
+    time = reading.time or time_column(heads)
     reading = replace(reading, channels=channels, time=None if time in (channels or ()) else time)
     texts = {column for column in (reading.label, reading.subject_column, reading.time) if column is not None}
     frame = _read(path, texts)
-    looks = {} if channels is not None else _unlike_signals(frame, texts)
-    found = dict(sorted({option: column for column, (option, _) in reversed(looks.items())}.items()))  # the first ones
-    if looks and not guess:
-        what = ", and ".join(f"the column {column!r} looks like {looks[column][1]}" for column in found.values())
-        use = " ".join(f"{option} {shlex.quote(column)}" for option, column in found.items())
-        raise DataError(
-            f"{path.name}: {what}, and would be read as a signal: use {use} if "
-            f"{'it is one' if len(found) == 1 else 'they are'}, or select the signals with --channel"
-        )
+    looks = {} if channels is not None else unlike_signals(frame, texts)
+    if not guess:
+        check_signals(looks, path.name)
     if guess and channels is None:
+        found = _first_of_each(looks)
         reading = replace(
             reading,
             label=reading.label or found.get("--label"),
@@ -260,14 +255,35 @@ def read_table(path: Path, reading: Reading, name: str, guess: bool = False) -> 
     return recordings_in(table, reading, path.name, name, reading.subject_column), reading
 
 
-def _time_column(heads: Sequence[str]) -> str | None:
+def time_column(heads: Sequence[str]) -> str | None:
     """Return the column with a usual name of times, or None."""
     bare = {_TIME_UNIT.sub("", head.lower()): head for head in heads}
     first = [head for head in heads[:1] if head in ("t", "T")]
     return next(iter([*first, *(bare[name] for name in _TIMES if name in bare)]), None)
 
 
-def _unlike_signals(frame: pd.DataFrame, texts: Collection[str]) -> dict[str, tuple[str, str]]:
+def check_signals(looks: Mapping[str, tuple[str, str]], file: str, python: bool = False) -> None:
+    """Raise if columns look like labels or subjects, as `unlike_signals` found; say what to use, options or Python."""
+    found = _first_of_each(looks)
+    if not found:
+        return
+    what = ", and ".join(f"the column {column!r} looks like {looks[column][1]}" for column in found.values())
+    uses = [
+        f"{option[2:]}={column!r}" if python else f"{option} {shlex.quote(column)}" for option, column in found.items()
+    ]
+    raise DataError(
+        f"{file}: {what}, and would be read as a signal: use {', '.join(uses) if python else ' '.join(uses)} if "
+        f"{'it is one' if len(found) == 1 else 'they are'}, or select the signals with "
+        f"{'channels=' if python else '--channel'}"
+    )
+
+
+def _first_of_each(looks: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Return the first column for each option."""
+    return dict(sorted({option: column for column, (option, _) in reversed(list(looks.items()))}.items()))
+
+
+def unlike_signals(frame: pd.DataFrame, texts: Collection[str]) -> dict[str, tuple[str, str]]:
     """Return the columns that look like labels or subjects, each with the option for them and what it looks like."""
     names = {split_unit(str(head))[0].lower() for head in frame.columns}
     looks: dict[str, tuple[str, str]] = {}
