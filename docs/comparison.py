@@ -25,6 +25,7 @@ ROWS = (
     ("polyadic", "labelled only", "polyadic, labelled windows only"),
     ("PCA-32", "with unlabelled", "PCA of the same spectra"),
     ("statistics", "with unlabelled", "statistics of each channel"),
+    ("hand features", "with unlabelled", "features by hand"),
     ("MiniRocket", "with unlabelled", "MiniRocket"),
     ("MiniRocket", "score", "MiniRocket, labelled windows only"),
     ("the paper's ATD, Probe", "with unlabelled", "ATD as in the paper"),
