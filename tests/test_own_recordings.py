@@ -44,11 +44,10 @@ def test_the_commands_of_the_readme_do_for_every_kind_of_folder(kind: str, tmp_p
         pytest.importorskip("pybv")
     KINDS[kind](tmp_path / "recordings", **LONGER[kind])
     KINDS[kind](tmp_path / "new-recordings", 1, **LONGER[kind])
-    label, fit, *others = commands_of("recordings", README)
-    assert [label[0], fit[0], *(words[0] for words in others)] == ["label", "fit", "report", "predict"]
-    # These recordings have labels, as the README says below its commands.
-    place = fit.index("--labels")
-    fit = fit[:place] + fit[place + 2 :]
+    commands = commands_of("recordings", README)
+    assert [words[0] for words in commands] == ["label", "fit", "report", "predict"]
+    # These recordings have labels: as the README says below its commands, the first one and --labels are left out.
+    _, fit, *others = [[word for word in words if word not in ("--labels", "labels.csv")] for words in commands]
     if kind == "wearables":
         refused = polyadic(*fit, cwd=tmp_path, code=1).stderr
         assert "use --label activity" in " ".join(refused.split())  # the message has what the README's comment says
