@@ -106,7 +106,7 @@ def collect_contents(
         names = sample.channels or numbered_channels(sample.shape[1])
         lacking = {name: rows for name, rows in zip(names, (missing == 1).T, strict=True) if rows.any()}
         contents.missing = {name: float(rows.mean()) for name, rows in lacking.items()}
-        if sample.recording.any():
+        if (sample.recording != "").any():
             contents.places = {name: describe_places(sample, np.flatnonzero(rows)) for name, rows in lacking.items()}
     contents.classes = [sample.classes[code] for code in np.unique(sample.label[sample.label >= 0])]
     if len(np.unique(windows.label[windows.label >= 0])) > 1:
