@@ -31,6 +31,11 @@ TESTS = (
     "test_onnx.py",
     "test_exports.py",
     "test_plot.py",
+    "test_commands.py",
+    "test_dask.py",
+    "test_predict_outputs.py",
+    "test_report.py",
+    "test_windows.py",
 )
 """Test files that together use every package."""
 

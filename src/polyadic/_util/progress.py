@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from polyadic._util.terminal import echo, printable
@@ -23,7 +23,7 @@ def _bar(title: str, hidden: bool = False) -> Iterator[tuple[Callable[..., None]
     options: dict[str, Any] = {"console": shown, "transient": True, "speed_estimate_period": 1e9}
     bar = Progress(*columns, disable=hidden or not shown.is_terminal, **options)
     task = bar.add_task(printable(title), total=None, status="")
-    with bar:
+    with nullcontext() if bar.disable else bar:  # a bar that is not shown would end with an empty line
         yield lambda **changes: bar.update(task, **changes), not bar.disable
 
 

@@ -322,7 +322,7 @@ def describe_places(windows: Windows, rows: ArrayLike) -> str:
     ('a from 2 s (2 windows), b (1 window)', '3 of 5 windows')
     """
     code, start, chosen = windows.index.recording, windows.start, np.asarray(rows, np.intp)
-    if not (names := windows.index.names).any():
+    if not ((names := windows.index.names) != "").any():
         return f"{len(chosen):,} of {len(windows):,} windows"
     counts, places = np.bincount(code[chosen], minlength=len(names)), []
     found = [int(place) for place in np.argsort(-counts, kind="stable") if counts[place]]
