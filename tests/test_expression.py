@@ -11,8 +11,8 @@ from polyadic import ATD, CPD, load
 from polyadic.core.missing import MissingWarning
 from polyadic.data import Windows, synthetic
 from polyadic.errors import PolyadicError
-from polyadic.explain import expression, level
-from polyadic.explain.expression import profiles, with_bases
+from polyadic.explain import components, expression, level
+from polyadic.explain.expression import profiles, shown, with_bases
 from polyadic.readout import Readout
 from polyadic.scale import Moments
 from polyadic.spectral import STFT
@@ -110,6 +110,13 @@ def test_a_dead_channel_is_missing_also_in_components_for_people(model, windows)
     part = with_bases(model, model.factors_, None)
     with pytest.warns(MissingWarning):
         assert np.array_equal(expression(part, dead), expression(model, lacking))
+    fitted = CPD(rank=3, random_state=0)
+    fitted.components_ = components(fitted.fit_with_moments(windows, windows.subject))
+    with pytest.warns(MissingWarning, match="3 in 5 of 80 windows"):
+        assert np.array_equal(expression(fitted, dead), expression(fitted, lacking), equal_nan=True)
+    with pytest.warns(MissingWarning):
+        strengths = shown(fitted).coefficients(dead)
+    np.testing.assert_array_equal(strengths, shown(fitted).coefficients(lacking))
     kept = CPD(rank=3, readout=Readout(keep_flat=True)).fit(windows)
     assert expression(kept, dead)[:5].max() < expression(kept, lacking)[:5].min()
 

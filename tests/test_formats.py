@@ -77,6 +77,15 @@ def test_a_data_frame_with_a_wrong_column_or_two_subjects_in_a_recording_is_refu
         Windows.from_dataframe(long_frame(), fs=10, seconds=2, subject="who")
 
 
+def test_a_data_frame_of_several_people_needs_their_names():
+    frame = long_frame().drop(columns="move")
+    with pytest.raises(DataError, match="use subject='who'"):
+        Windows.from_dataframe(frame.assign(move="walk"), fs=10, seconds=2, label="move")
+    frame["time"] = np.tile(np.arange(80) / 10, 2)
+    with pytest.raises(DataError, match=r"go back by 7\.9 s: if another recording begins there, .* subject="):
+        Windows.from_dataframe(frame.drop(columns="who"), seconds=2)
+
+
 @pytest.mark.parametrize(
     "kind", ["seconds", "milliseconds", "dates", "durations", "index of dates", "index of durations"]
 )

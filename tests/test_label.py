@@ -228,6 +228,14 @@ def test_the_last_row_of_a_window_counts_and_rows_without_a_window_are_named(tmp
     path.write_text("recording,start,duration,label\nnight 0,2,30,rest\n")
     with pytest.raises(PolyadicError, match="1 of 1 rows match no window"):
         apply_labels(path, windows)
+    path.write_text("recording,start,duration,label\nnight 0,2,2, rest \n")
+    assert apply_labels(path, windows)[0].classes == ("rest",)
+    path.write_text("recording,start,duration,label\n")
+    with pytest.raises(PolyadicError, match=r"^labels\.csv has no labels: rows of recording, start, duration, label$"):
+        apply_labels(path, windows)
+    path.write_text("recording;start;duration;label\nnight 0;2;2;rest\n")
+    with pytest.raises(DataError, match=r"no column 'recording', but 'recording;start;duration;label': .* by commas"):
+        apply_labels(path, windows)
     path.write_text("recording,start,duration,label\nnight0.csv,2,2,rest\n")
     with pytest.raises(PolyadicError, match=r"recordings are called 'night 0', 'night 1', 'night 2', … \("):
         apply_labels(path, windows)
@@ -279,6 +287,16 @@ def test_fit_reads_the_labels_and_export_writes_events(tmp_path):
     assert "--labels needs --probe" in failed.stderr
     failed = polyadic("report", "model.safetensors", "--labels", "labels.csv", "-o", "r.html", cwd=tmp_path, code=1)
     assert "--labels needs the windows" in failed.stderr
+    words = ("model.safetensors", "recordings", "--own-probe", "--labels")
+    scored = json.loads(polyadic("evaluate", *words, "labels.csv", "--json", cwd=tmp_path).stdout)
+    assert scored["tested"] == 36
+    assert min(scored["balanced_accuracy"], scored["along"]["balanced_accuracy"]) > 0.9
+    (tmp_path / "others.csv").write_text("recording,start,duration,label\np0,0,1,walk\np1,0,1,rest\n")
+    failed = polyadic("evaluate", *words, "others.csv", cwd=tmp_path, code=1)
+    assert "the model knows the classes 'fast', 'slow', but the windows have 'rest', 'walk'" in failed.stderr
+    told = ("--data", "recordings", "--labels", "labels.csv")
+    polyadic("export", "model.safetensors", "-o", "card/", *told, cwd=tmp_path)
+    assert "Balanced accuracy" in (tmp_path / "card" / "README.md").read_text("utf-8").replace("balanced", "Balanced")
     failed = polyadic("evaluate", "model.safetensors", "recordings", cwd=tmp_path, code=1)
     assert "recordings has none: give those of polyadic label with --labels" in failed.stderr
 

@@ -382,7 +382,7 @@ def test_evaluate_gives_both_scores_and_says_which_one_predict_uses(nights):
     assert told["along"]["balanced_accuracy"] > told["balanced_accuracy"]
     assert set(told["along"]["recall"]) == set(STAGES)
     text = " ".join(polyadic("evaluate", "model.safetensors", "scored", "--transductive", cwd=folder).stdout.split())
-    assert "so predict labels along the recording" in text
+    assert "predict labels along the recording (--no-along overrides it)" in text
 
 
 @pytest.mark.skipif(bool(missing("gcc")), reason=missing("gcc"))
@@ -531,7 +531,7 @@ def test_tune_gives_both_scores_on_left_out_subjects_and_says_which_one_predict_
 def test_report_shows_the_path_with_single_windows_faintly_behind(train, classifier):
     contents = collect_contents(classifier.as_model(), train[train.subject < "s5"], transductive=True)
     said = contents.probe.result.along_the_recording
-    assert "beyond its standard error, so predict labels along the recording (--no-along overrides it)" in said
+    assert "show a gain beyond its standard error." in said
     first = contents.timelines[0]
     assert (first.alone != first.predicted).any()
     np.testing.assert_allclose(first.probability.sum(axis=1), 1, atol=1e-5)

@@ -105,7 +105,7 @@ def _show_folds(outcome: dict[str, Any], summary: str, chain: Chain | None) -> N
     for line in summary.splitlines():
         echo(line)
     if chain is not None:
-        way = "along the recording" if chain.is_default else "each window by itself"
+        way = "along the recording (--no-along overrides it)" if chain.is_default else "each window by itself"
         echo(f"With this model, predict labels {way}. The tables are of each window by itself.")
     if not outcome["transductive"]:
         echo(

@@ -23,6 +23,7 @@ An ONNX graph; C (model.c and model.h) with a result every 64 samples; with 8-bi
 
 A folder for the Hugging Face hub, whose model card has scores by subject:
   polyadic export model.safetensors -o my-model/ --data labelled.store
+  polyadic export model.safetensors -o card/ --data rec --labels labels.csv
 """
 
 _C = "C files"
@@ -33,7 +34,7 @@ _FACTS = (
 """What is told of an exported file, as far as its kind has it."""
 
 
-@with_options("force json quiet", reading=())
+@with_options("labels force json quiet", reading=())
 def export(
     common: Common,
     model: Model,

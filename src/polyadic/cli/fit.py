@@ -37,7 +37,7 @@ From sums alone, on a Dask cluster, and resumed after an interruption:
 
 _LABELS = (
     "Labels come from annotations (--class selects them), a table column (--label), separate files "
-    "(--scoring '*.txt') or the paths (--label-from folder)"
+    "(--scoring '*.txt'), the paths (--label-from folder) or polyadic label (--labels)"
 )
 _paper = partial(option, panel="The paper's methods (--method atd, sals, gr-sals)")
 _LONG = "Long fits"

@@ -68,7 +68,8 @@ def opened(
             from polyadic.label.journal import apply_labels
 
             windows, note = apply_labels(common.labels, windows)
-            print_notes(note)
+            replaced = common.given.keys() & {"label", "label_from", "scoring", "classes"}
+            print_notes(note, f"{common.labels.name} replaces the labels of the recordings" if replaced else "")
         if compares:
             refuse_copies(windows)
         if model is not None:
@@ -250,8 +251,11 @@ def describe(windows: Windows, hidden: bool) -> None:
     if len(labelled) and not hidden:
         table = pd.DataFrame({"windows": {**counts, "(no label)": len(frame) - len(labelled)}})
         print_table(table.assign(percent=100 * table["windows"] / len(frame)), err=True)
-    if absent := counts.index[counts == 0].tolist():
+    if len(labelled) and (absent := counts.index[counts == 0].tolist()):
         notes.append(f"No window has the class {' or '.join(map(repr, absent))}: scores are without it.")
+    alike = counts.groupby(counts.index.str.casefold()).size()
+    if len(twice := [name for name in counts.index if alike[name.casefold()] > 1]):
+        notes.append(f"Classes differ only in capitals: {', '.join(map(repr, twice[:_NAMED]))}.")
     pairs = labelled[labelled["subject"] != ""].drop_duplicates()
     classes, subjects = pairs["label"].value_counts(sort=False), pairs["subject"].value_counts()
     if len(pairs) == len(subjects) > 1 and len(classes) > 1:

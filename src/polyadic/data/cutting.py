@@ -188,7 +188,10 @@ def windows_of_frame(
         raise DataError(f"{file} must have the channels {listed(reading.channels or ())}, but has {listed(heads)}")
     texts = {column for column in named.values() if column is not None}
     if wanted is None:
-        check_signals(unlike_signals(frame, texts), file, python=True)
+        looks = unlike_signals(frame, texts)
+        if label is not None:  # what has words is no second label
+            looks = dict.fromkeys(looks, ("--subject", "a name"))
+        check_signals(looks, file, python=True)
     table = typed_frame(frame, file, texts, wanted)
     signals = wanted or tuple(name for name in table.columns if name not in texts)
     pieces = recordings_in(table, replace(reading, channels=signals, label=label), file, "", by)

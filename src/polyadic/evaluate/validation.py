@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -13,6 +14,7 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 from sklearn.utils.validation import check_is_fitted
 
 from polyadic._util.checks import check_integer
+from polyadic.data.reading import listed
 from polyadic.data.splits import group_folds, refuse_copies
 from polyadic.data.store import WindowStore
 from polyadic.data.windows import Windows
@@ -118,13 +120,12 @@ class CrossValidation:
             f"itself {100 * self.balanced_accuracy:.1f} %"
         )
         if self.along["used"] <= 0.5:
-            return f"{said}: no clear gain for the training subjects, so predict labels each window by itself."
+            return f"{said}: no clear gain for the training subjects."
         falls = {name: row["recall"] - after[name] for name, row in self.per_class.items()}
         lost = ", ".join(f"{name} by {100 * fall:.1f}" for name, fall in falls.items() if fall > _NOTABLE)
         return (
             f"{said}. In {round(self.along['used'] * folds)} of {folds} folds the training subjects show a gain beyond "
-            "its standard error, so predict labels along the recording (--no-along overrides it)."
-            + (f" Recall falls for {lost} points." if lost else "")
+            "its standard error." + (f" Recall falls for {lost} points." if lost else "")
         )
 
     @property
@@ -338,12 +339,21 @@ def _tests(
 def score_own_probe(model: CPD, windows: Windows) -> dict[str, Any]:
     """Score a model's own probe on all labelled windows.
 
-    Returns what `scores` does, and the number of windows `tested`. Windows of a class that the probe does not know
-    count as labelled wrongly.
+    Returns what `scores` does, for each window by itself, the number of windows `tested` and, if the order of windows
+    is known, `along`: the same along the recording. Windows of a class that the probe does not know count as labelled
+    wrongly.
     """
     rows = np.flatnonzero(windows.label >= 0)
     if not len(rows):
         raise PolyadicError("windows must have labels to be scored, but none has one")
-    tested = windows[rows]
-    predicted = WindowClassifier.of(model).predict(tested).astype(str)
-    return {"tested": len(rows), **scores(labels_of(tested), predicted, tested.subject)}
+    classifier, names, subjects = WindowClassifier.of(model), labels_of(windows)[rows], windows.subject[rows]
+    known = classifier.classes_.astype(str)
+    if not np.isin(names, known).any():
+        classes = listed(known.tolist()), listed(sorted(set(names.tolist())))
+        raise PolyadicError(f"the model knows the classes {classes[0]}, but the windows have {classes[1]}")
+    probabilities = classifier.predict_proba(windows)
+    found = {"tested": len(rows), **scores(names, known[probabilities.argmax(axis=1)[rows]], subjects)}
+    with suppress(PolyadicError):  # of windows without an order
+        path = classifier.predict_sequence(windows, probabilities)[0].astype(str)[rows]
+        found["along"] = scores(names, path, subjects)
+    return found

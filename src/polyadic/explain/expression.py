@@ -79,6 +79,8 @@ def level(model: Any, X: Any) -> _Floats:
 @plain_torch()
 def _expressed(model: Any, X: Any) -> _Floats:
     """Return the expression of the components and, in the last column, of uniform profiles: (N, R + 1)."""
+    # Of the model itself: one without components has no prior.
+    limits, keep_flat = (model.prior_.limits, model._keeps_flat) if hasattr(model, "prior_") else (None, True)
     model = shown(model)
     stft = _checked_stft(model)
     samples, quiet, tally, result = model._samples(X), stft.quiet(), Tally(), []
@@ -86,7 +88,6 @@ def _expressed(model: Any, X: Any) -> _Floats:
     factors = [profiles(np.column_stack([factor, np.ones(len(factor))])) for factor in model.factors_]
     weights = khatri_rao([torch.as_tensor(factor, dtype=dtype, device=device) for factor in factors])
     baseline = torch.as_tensor(stft.baseline, dtype=dtype, device=device)[:, :, None]
-    limits, keep_flat = (model.prior_.limits, model._keeps_flat) if hasattr(model, "prior_") else (None, True)
     for _, raw in model._raw_batches(samples, missing=True):
         windows, lacking, present, dead = without_gaps(raw, model.fs_, limits, keep_flat)
         if lacking is not None and present is not None:  # NaN makes every frame that it touches NaN
@@ -124,7 +125,10 @@ def shown(model: Any) -> Any:
     found = getattr(model, "components_", None)
     if found is None:
         return model
-    return found.model or with_bases(model, [np.empty((len(factor), 0)) for factor in model.factors_], None)
+    if found.model is None:
+        return with_bases(model, [np.empty((len(factor), 0)) for factor in model.factors_], None)
+    # As after loading: a model of components that was fitted to sums does not know which channels are dead.
+    return with_bases(model, found.model.factors_, getattr(found.model, "replicability_", None))
 
 
 def with_bases(model: Any, factors: list[NDArray[Any]], replicability: Any) -> Any:

@@ -58,10 +58,11 @@ def read_rows(path: Path) -> list[Row]:
     """
     content = path.read_bytes()
     content = content[: content.rfind(b"\n") + 1]
-    rows, missing = [], list[str]()
+    rows, missing, heads = [], list[str](), list[str]()
     try:
         for line in csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")):
             if missing := [name for name in _NEEDED if line.get(name) is None]:
+                heads = [str(head) for head in line]
                 break
             values: dict[str, Any] = {name: line.get(name) or "" for name in COLUMNS}
             rows.append(Row(**values | {name: float(values[name]) for name in ("start", "duration")}))
@@ -70,7 +71,10 @@ def read_rows(path: Path) -> list[Row]:
             f"{path.name}, line {len(rows) + 2}: start and duration must be seconds, and the file CSV in UTF-8: {error}"
         ) from error
     if missing:
-        raise DataError(f"{path.name} has no column {missing[0]!r}: needed are {', '.join(_NEEDED)}")
+        raise DataError(
+            f"{path.name} has no column {missing[0]!r}, but {listed(heads)}: needed are {', '.join(_NEEDED)}, "
+            "separated by commas"
+        )
     return rows
 
 
@@ -100,22 +104,25 @@ def apply_labels(path: Path, windows: Windows) -> tuple[Windows, str]:
     windows : with the recording and the start of each
     """
     rows = read_rows(path)
+    if not rows:
+        raise PolyadicError(f"{path.name} has no labels: rows of {', '.join(_NEEDED)}")
     labels, lost = np.full(len(windows), "", object), list[Row]()
     for row, place in zip(rows, place_rows(rows, windows), strict=True):
         if place < 0:
             lost.append(row)
         else:
-            labels[place] = row.label
+            labels[place] = row.label.strip()
     if not lost:
         return windows.with_labels(labels), ""
     first = f"{lost[0].recording} at {lost[0].start:g} s, {lost[0].duration:g} s long"
     note = f"{path.name}: {len(lost):,} of {len(rows):,} rows match no window, such as {first}"
+    known = np.unique(windows.recording).tolist()
+    if {row.recording for row in lost} - set(map(harmless, known)):
+        note += f": recordings are called {listed(known, 3)}"
+    else:
+        note += ": rows must be whole windows, cut by the same --seconds, --offset and --stride"
     if len(lost) == len(rows):
-        known = np.unique(windows.recording).tolist()
-        why = "cut windows as for polyadic label (--seconds)"
-        if not {row.recording for row in rows} & set(map(harmless, known)):
-            why = f"recordings are called {listed(known, 3)}"
-        raise PolyadicError(f"{note}: {why}")
+        raise PolyadicError(note)
     return windows.with_labels(labels), note
 
 

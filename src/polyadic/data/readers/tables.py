@@ -450,6 +450,11 @@ def _sampling_rate(times: NDArray[np.float64], fs: float | None, file: str, row:
             f"{file}: the times give a rate of {1 / mean:.6g} Hz, not {fs:g} Hz: if they are in seconds, "
             "--resample polyphase resamples"
         )
+    if off.size and steps[off[0]] < 0:
+        raise DataError(
+            f"{file}, line {row + off[0] + 3}: times must increase, but go back by {-steps[off[0]]:.6g} s: if another "
+            "recording begins there, name the column of subjects (--subject, or subject=)"
+        )
     if off.size:
         raise DataError(
             f"{file}, line {row + off[0] + 3}: times must be evenly spaced by {expected:.6g} s, but this one is "
