@@ -12,7 +12,7 @@ from command_line import polyadic
 from starlette.testclient import TestClient
 
 from polyadic.data import Windows
-from polyadic.errors import DataError, PolyadicError
+from polyadic.errors import PolyadicError
 from polyadic.evaluate import probe
 from polyadic.label import Journal, Questions, Session, apply_labels
 from polyadic.label.journal import COLUMNS, Row, read_rows
@@ -225,23 +225,32 @@ def test_the_last_row_of_a_window_counts_and_rows_without_a_window_are_named(tmp
     assert np.flatnonzero(found.label >= 0).tolist() == [1, 2 * EACH]
     assert [found.classes[code] for code in found.label[[1, 2 * EACH]]] == ["walk", "rest"]
     assert "1 of 6 rows match no window, such as night 9 at 0 s" in note
-    path.write_text("recording,start,duration,label\nnight 0,2,30,rest\n")
-    with pytest.raises(PolyadicError, match="1 of 1 rows match no window"):
-        apply_labels(path, windows)
     path.write_text("recording,start,duration,label\nnight 0,2,2, rest \n")
     assert apply_labels(path, windows)[0].classes == ("rest",)
-    path.write_text("recording,start,duration,label\n")
-    with pytest.raises(PolyadicError, match=r"^labels\.csv has no labels: rows of recording, start, duration, label$"):
-        apply_labels(path, windows)
-    path.write_text("recording;start;duration;label\nnight 0;2;2;rest\n")
-    with pytest.raises(DataError, match=r"no column 'recording', but 'recording;start;duration;label': .* by commas"):
-        apply_labels(path, windows)
-    path.write_text("recording,start,duration,label\nnight0.csv,2,2,rest\n")
-    with pytest.raises(PolyadicError, match=r"recordings are called 'night 0', 'night 1', 'night 2', … \("):
-        apply_labels(path, windows)
-    path.write_text("recording,start,label\nnight 0,2,rest\n")
-    with pytest.raises(DataError, match=r"^labels\.csv has no column 'duration'"):
-        apply_labels(path, windows)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "recording,start,duration,label\nnight 0,2,30,rest\n",
+            "1 of 1 rows match no window, .* cut by the same --seconds",
+        ),
+        ("recording,start,duration,label\nnight0.csv,2,2,rest\n", r"are called 'night 0', 'night 1', 'night 2', … \("),
+        ("recording,start,duration,label\n", r"^labels\.csv has no labels: rows of recording, start, duration, label$"),
+        ("", r"^labels\.csv has no labels"),
+        ("recording,start,duration,label\nnight 0,2\n", r"^labels\.csv, line 2: start and duration must be seconds"),
+        (
+            "recording;start;duration;label\n",
+            "no column 'recording', but 'recording;start;duration;label': .* by commas",
+        ),
+        ("recording,start,label\nnight 0,2,rest\n", r"^labels\.csv has no column 'duration'"),
+    ],
+)
+def test_tables_of_labels_that_cannot_be_used_are_refused(text, message, tmp_path):
+    (tmp_path / "labels.csv").write_text(text)
+    with pytest.raises(PolyadicError, match=message):
+        apply_labels(tmp_path / "labels.csv", people()[0])
 
 
 def write_recordings(folder: Path) -> None:

@@ -190,7 +190,7 @@ def windows_of_frame(
     if wanted is None:
         looks = unlike_signals(frame, texts)
         if label is not None:  # what has words is no second label
-            looks = dict.fromkeys(looks, ("--subject", "a name"))
+            looks = dict.fromkeys(looks, ("--subject", "a label or a name"))
         check_signals(looks, file, python=True)
     table = typed_frame(frame, file, texts, wanted)
     signals = wanted or tuple(name for name in table.columns if name not in texts)

@@ -58,23 +58,21 @@ def read_rows(path: Path) -> list[Row]:
     """
     content = path.read_bytes()
     content = content[: content.rfind(b"\n") + 1]
-    rows, missing, heads = [], list[str](), list[str]()
+    rows, heads = list[Row](), list[str]()
     try:
-        for line in csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline="")):
-            if missing := [name for name in _NEEDED if line.get(name) is None]:
-                heads = [str(head) for head in line]
-                break
+        reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig"), newline=""))
+        heads = list(reader.fieldnames or _NEEDED)  # an empty file is a table without rows
+        for line in reader if set(_NEEDED) <= set(heads) else ():
             values: dict[str, Any] = {name: line.get(name) or "" for name in COLUMNS}
             rows.append(Row(**values | {name: float(values[name]) for name in ("start", "duration")}))
     except (ValueError, csv.Error) as error:
         raise DataError(
             f"{path.name}, line {len(rows) + 2}: start and duration must be seconds, and the file CSV in UTF-8: {error}"
         ) from error
-    if missing:
-        raise DataError(
-            f"{path.name} has no column {missing[0]!r}, but {listed(heads)}: needed are {', '.join(_NEEDED)}, "
-            "separated by commas"
-        )
+    for name in _NEEDED:
+        if name not in heads:
+            needed = f"needed are {', '.join(_NEEDED)}, separated by commas"
+            raise DataError(f"{path.name} has no column {name!r}, but {listed(heads)}: {needed}")
     return rows
 
 
