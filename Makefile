@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 READY := .venv/.ready
 
-.PHONY: help setup demo test test-long test-all lint docs linkcheck package lower-bounds bench reliability clean
+.PHONY: help setup demo test test-long test-all lint docs linkcheck package lower-bounds bench clean
 
 help:
 	@echo "make setup  install everything into .venv; then . .venv/bin/activate, and polyadic --help"
@@ -18,9 +18,6 @@ help:
 	@echo "make package  build sdist and wheel into dist, check them, install the wheel into a clean environment and use it"
 	@echo "make lower-bounds  run tests with the oldest versions that pyproject.toml allows"
 	@echo "make bench  time every stage, compared with the limits of the machine and with TensorLy (minutes)"
-	@echo "make reliability  test kills, damaged files and long runs, and write docs/results/reliability.json (about two"
-	@echo "            hours: an hour of sweeps in one fit, and a fit of 12 GiB; RELIABILITY='--seconds 60 --gib 0' skips these;"
-	@echo "            temporary files are written to TMPDIR)"
 	@echo "make clean  remove .venv and everything built"
 
 $(READY): requirements.lock pyproject.toml
@@ -71,9 +68,6 @@ lower-bounds:
 
 bench: $(READY)
 	$(BIN)/python -m paper speed --out docs/results/speed
-
-reliability: $(READY)
-	$(BIN)/python tests/reliability.py docs/results/reliability.json $(RELIABILITY)
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache docs/_build docs/gallery polyadic-run dist
