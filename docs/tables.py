@@ -404,18 +404,10 @@ def statements() -> list[tuple[str, str]]:
 
 
 def _statements_on_memory() -> Iterable[tuple[str, str]]:
-    large, paper = (_json(f"store/memory-{name}.json") for name in ("12gib", "paper"))
-    mib = {name: large[f"{name}_bytes"] / 2**20 for name in ("own", "after_imports")}
+    measured = _json("store/memory.json")
+    mib = {name: measured[f"{name}_bytes"] / 2**20 for name in ("own", "after_imports")}
+    yield "memory.md", f"a store of {measured['stored_bytes'] / 2**30:.1f} GiB"
     yield "memory.md", f"{mib['own']:.0f} MiB above the {mib['after_imports']:.0f} MiB after the imports"
-    yield "memory.md", f"four times as large: {paper['own_bytes'] / 2**20:.0f} MiB"
-    reliable = _json("reliability.json")
-    yield (
-        "measurements.md",
-        f"{reliable['large']['own_bytes'] / 2**20:.0f} MiB with a hop of {reliable['large']['hop']}",
-    )
-    kills = reliable["kills"]
-    yield "measurements.md", f"{kills['kills']} fits killed with SIGKILL, {kills['while writing']} of them"
-    yield "measurements.md", f"{reliable['mutations']['mutations']:,} damaged files"
 
 
 def _statements_on_components() -> Iterable[tuple[str, str]]:

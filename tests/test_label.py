@@ -296,6 +296,12 @@ def test_fit_reads_the_labels_and_export_writes_events(tmp_path):
     assert "--labels needs --probe" in failed.stderr
     failed = polyadic("report", "model.safetensors", "--labels", "labels.csv", "-o", "r.html", cwd=tmp_path, code=1)
     assert "--labels needs the windows" in failed.stderr
+    lines = [line.replace("slow", "Fast") for line in lines]
+    (tmp_path / "capitals.csv").write_text("\n".join(lines) + "\n")
+    words = ("model.safetensors", "recordings", "--label", "a", "--labels", "capitals.csv")
+    told = polyadic("evaluate", *words, "--folds", "3", cwd=tmp_path).stderr
+    assert "capitals.csv replaces the labels of the recordings" in told
+    assert "Classes differ only in capitals: 'Fast', 'fast'." in told
     words = ("model.safetensors", "recordings", "--own-probe", "--labels")
     scored = json.loads(polyadic("evaluate", *words, "labels.csv", "--json", cwd=tmp_path).stdout)
     assert scored["tested"] == 36

@@ -569,6 +569,7 @@ def test_channels_are_matched_by_name_and_renamed(tmp_path: Path) -> None:
     table(tmp_path / "in" / "a.csv", "ax,ay")
     table(tmp_path / "in" / "b.csv", "ay,ax", 1)
     store = folder(tmp_path / "in", tmp_path / "s", seconds=1, fs=50)
+    assert any(note.endswith("no times, so 50 Hz is taken as the sampling rate") for note in store.notes)
     assert store.channels == ("ax", "ay")
     swapped = folder(tmp_path / "in" / "b.csv", tmp_path / "b", seconds=1, fs=50)
     np.testing.assert_array_equal(store.windows.select(recording="b").X, swapped.windows.X[:, ::-1])

@@ -145,6 +145,13 @@ def test_labels_are_numbers_from_0_on_with_names(label, classes, codes, names):
     assert all(type(name) is str for name in windows.classes)
 
 
+def test_an_index_describes_every_window_and_its_class():
+    windows = Windows(np.zeros((4, 1, 4)), label=[0, 1, 0, 1])
+    for columns in ({"X": np.zeros((3, 1, 4))}, {"X": np.zeros((4, 1, 4)), "label": [0, 1, 0, 1]}):
+        with pytest.raises(PolyadicError, match="index must have a row for each of"):
+            Windows(**columns, index=windows.index)
+
+
 ZEROS = np.zeros((4, 2, 8))
 
 
