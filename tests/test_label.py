@@ -316,6 +316,16 @@ def test_fit_reads_the_labels_and_export_writes_events(tmp_path):
     assert "recordings has none: give those of polyadic label with --labels" in failed.stderr
 
 
+def test_export_writes_events_of_each_person_of_one_table(tmp_path):
+    rows = "".join(f"{second / 4},{second % 7},{who}\n" for who in ("anna", "ben") for second in range(40))
+    (tmp_path / "all.csv").write_text(f"time,x,who\n{rows}")
+    (tmp_path / "labels.csv").write_text("recording,start,duration,label\nall/anna,0,2,rest\nall/ben,2,2,walk\n")
+    options = ("--seconds", "2", "--subject", "who", "-o", "labels.csv", "--export", "tsv")
+    polyadic("label", "all.csv", *options, cwd=tmp_path)
+    written = {path.name: path.read_text().split()[3:] for path in (tmp_path / "labels-events").iterdir()}
+    assert written == {"all_anna_events.tsv": ["0", "2", "rest"], "all_ben_events.tsv": ["2", "2", "walk"]}
+
+
 # ---------------------------------------------------------------------------------------------------- server
 
 

@@ -56,8 +56,7 @@ class Views:
         self._scales = [_round_up(float(value)) for value in np.nanquantile(distance, 0.99, axis=(0, 2))]
         self._powers = np.maximum(np.nan_to_num(np.nanmean(np.square(distance), axis=(0, 2))), 1e-300)
         self._typical = self._spectra(X).mean(axis=0)
-        padded = np.pad(Z, ((0, max(0, 2 - len(Z))), (0, max(0, 2 - Z.shape[1]))))
-        places = PCA(2, svd_solver="covariance_eigh").fit_transform(padded)[: len(Z)]
+        places = PCA(2, svd_solver="covariance_eigh").fit_transform(Z)
         low, high = np.quantile(places, [0.002, 0.998], axis=0)
         self._map = np.clip((places - low) / np.maximum(high - low, 1e-12), 0.0, 1.0)
 
